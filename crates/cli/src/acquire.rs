@@ -8,6 +8,7 @@ use holdfast_client::unary::{Acquired, CallError, Unary};
 use holdfast_client::{AcquireError, SessionId};
 use holdfast_proto::v1::{AcquireRequest, Grant};
 use serde::Serialize;
+use tokio::time::Instant;
 
 use crate::duration;
 use crate::exit::{Code, Problem};
@@ -16,6 +17,7 @@ use crate::leaderless;
 use crate::name;
 use crate::obstacle;
 use crate::one_shot::{self, ACQUIRE_REQUEST_ID};
+use crate::open_session::{self, OpenError, OpenWait};
 use crate::output::{self, Show};
 use crate::owner::OwnerArgs;
 use crate::signals::{self, Signals};
@@ -24,26 +26,26 @@ use crate::tier::word_of_grant;
 use crate::token;
 use crate::traced::Traced;
 
-/// How long a cluster is asked to forget a session that holds nothing, or that has no leader to ask.
-const FAREWELL_PATIENCE: Duration = Duration::from_millis(300);
+/// How long to try to close a session that holds nothing, or that has no leader to ask.
+const CLOSE_PATIENCE: Duration = Duration::from_millis(300);
 /// The same, where the session may hold the lock or wait for it.
 const GIVING_BACK_PATIENCE: Duration = Duration::from_secs(3);
 
-/// Takes a lock and leaves it held, without heartbeats.
+/// Acquires a lock and leaves it held, without heartbeats.
 ///
-/// The lock ends after the TTL unless `holdfast renew` is called before. Prints the session, which
-/// is a secret, and the token: `release` and `renew` need both, and the tier if it is not the default. The
-/// fence is empty for a permit, which is not fenceable.
+/// The lock ends after --ttl unless `holdfast renew` is called before. Prints the session, which is a secret, and the
+/// token. `release` and `renew` need both, and the tier if it is not the default. A permit has no fencing token, so its
+/// fence is empty.
 ///
-/// SIGINT, SIGTERM and SIGHUP give everything back. After SIGKILL, the node that this program asked sees the connection
-/// end, and takes its place out of the queue. If the host or the network dies, no node sees that: then the session keeps
-/// its place, and the lock if it gets it, until the TTL is over. So does a lock that was granted before the kill. Use a
-/// short --ttl, or `holdfast lock`, where that matters.
+/// SIGINT, SIGTERM and SIGHUP release everything. After SIGKILL, the node that this program asked sees the connection
+/// end and removes it from the queue. If the host or the network fails, the session keeps its place, and the lock if it
+/// gets it, until --ttl is over. So does a lock that was granted before the kill. Use a short --ttl or `holdfast lock`
+/// where that matters.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit codes: 0 held; 75 somebody else holds it, it is frozen, the wait is over, or to
-wait would be a deadlock; 128+N if signal N ended it. If it is not 0 all was given back, unless
-a line says that the lock may be held.
+    after_help = "Exit codes: 0 held; 75 the lock is busy or frozen, the wait is over, or to wait would be a
+deadlock; 128+N if signal N ended it. If the code is not 0, nothing is held, unless a message says
+that the lock may be held.
 
 Examples:
   out=$(holdfast acquire deploy --ttl 5m) || exit; eval \"$out\"
@@ -58,11 +60,11 @@ pub(crate) struct AcquireArgs {
     /// The lock's name.
     #[arg(value_parser = name::parse_new)]
     name: String,
-    /// How long the lock is held unless it is renewed.
+    /// How long the lock is held after the grant or the last `holdfast renew`.
     #[arg(long, value_name = "D", default_value = "60s", allow_hyphen_values = true,
           value_parser = duration::parse_ttl)]
     ttl: Duration,
-    /// How long to wait for it; 0s tries once.
+    /// How long to wait for the lock, and for a cluster that does not answer; 0s tries once.
     #[arg(long, value_name = "D", default_value = "0s", allow_hyphen_values = true,
           value_parser = duration::parse_wait)]
     wait: Duration,
@@ -108,7 +110,7 @@ impl NotTaken {
     }
 }
 
-/// Whoever is not told the session's secret does not hold the lock: nobody else could give it back.
+/// If the session's secret cannot be printed, the lock is released: the caller could not release it.
 pub(crate) async fn run(args: AcquireArgs, global: &Global) -> Result<ExitCode, Problem> {
     let calls = one_shot::calls(global)?.tier(args.terms.tier.to_tier());
     let session = SessionId::random()
@@ -133,7 +135,7 @@ pub(crate) async fn run(args: AcquireArgs, global: &Global) -> Result<ExitCode, 
     match give_back_within {
         Some(patience) => give_back(calls.timeout(patience), session, &args).await,
         None => {
-            let _ = one_shot::close_session(&calls.timeout(FAREWELL_PATIENCE), session).await;
+            let _ = one_shot::close_session(&calls.timeout(CLOSE_PATIENCE), session).await;
         }
     }
     Err(problem)
@@ -144,8 +146,8 @@ async fn give_back(calls: Unary, session: SessionId, args: &AcquireArgs) {
     if let Err(error) = one_shot::close_session(&calls, session).await
         && error.is_retryable()
     {
-        output::say(&format!(
-            "the cluster could not be told to give {} back; it may be held for another {}",
+        output::message(&format!(
+            "cannot reach the cluster to release {}; the lock may stay held for another {}",
             args.name,
             duration::as_written(args.ttl)
         ));
@@ -158,20 +160,24 @@ async fn take(
     args: &AcquireArgs,
     global: &Global,
 ) -> Result<Held, NotTaken> {
-    let opened = tokio::select! {
-        opened = calls.open_session(session, args.ttl, None, args.owner.of("acquire", String::new())) => {
-            opened.map_err(NotTaken::surely)?
-        }
-        problem = leaderless::noticed(Some(args.wait), global) => {
-            return Err(NotTaken::surely(problem));
+    let began = Instant::now();
+    let open = async || {
+        let owner = args.owner.of("acquire", String::new());
+        match calls.open_session(session, args.ttl, None, owner).await {
+            Err(CallError::Unavailable(unavailable)) => Err(OpenError::Unavailable(unavailable)),
+            opened => opened.map_err(|error| OpenError::Other(error.into())),
         }
     };
+    let wait = OpenWait { wait: Some(args.wait), retries: true };
+    let opened = open_session::retry(wait, global, output::message, open).await;
+    let opened = opened.map_err(NotTaken::surely)?;
+    let wait = open_session::wait_left(args.wait, began);
 
     let mut traced = Traced::begin(&args.name);
     let acquired = tokio::select! {
-        acquired = acquire(calls, session, args, traced.traceparent()) => acquired,
+        acquired = acquire(calls, session, args, wait, traced.traceparent()) => acquired,
         problem = leaderless::noticed(Some(args.wait), global) => {
-            return Err(NotTaken::perhaps(problem, FAREWELL_PATIENCE));
+            return Err(NotTaken::perhaps(problem, CLOSE_PATIENCE));
         }
     };
     traced.answered(&acquired);
@@ -195,17 +201,18 @@ async fn take(
     })
 }
 
-/// While it waits, this process is there to keep the session alive; afterwards nobody is.
+/// While it waits, this process keeps the session alive. Afterwards no process does.
 async fn acquire(
     calls: &Unary,
     session: SessionId,
     args: &AcquireArgs,
+    wait: Duration,
     traceparent: String,
 ) -> Result<Acquired, CallError> {
     let request = args.terms.on_wire(AcquireRequest {
         request_id: ACQUIRE_REQUEST_ID,
         name: args.name.clone(),
-        wait_ms: u64::try_from(args.wait.as_millis()).unwrap_or(u64::MAX),
+        wait_ms: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
         traceparent,
         ..Default::default()
     });

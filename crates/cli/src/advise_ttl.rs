@@ -16,13 +16,13 @@ use crate::output;
 
 use advice::{Advice, Operation};
 
-/// Computes a TTL: 2 x (operation + latency + drift).
+/// Computes a TTL for a lock that is not renewed: 2 x (operation + latency + drift).
 ///
-/// The operation is what is done under the lock; it is given, or measured by running a command once. The
-/// latency is measured: a lock of its own is taken, renewed and released again and again. Drift is what clocks may be
-/// off by, as far as Holdfast trusts them. The TTL is one for a lock that is not renewed (`holdfast
-/// acquire --ttl`, `.ttl()` in the library). `holdfast lock` and the library send heartbeats, so that work
-/// may take longer than their TTL; what it decides there is how soon somebody else takes over.
+/// The operation is the work under the lock: --operation says how long it takes, or the command is run once and timed.
+/// To measure the latency, this program acquires, renews and releases a lock of its own. Drift is the clock error that
+/// Holdfast allows for. The result is for `holdfast acquire --ttl`, and `.ttl()` in the library. `holdfast lock` and
+/// the library send heartbeats, so their work may take longer than the TTL. There the TTL decides how soon the next
+/// holder takes over after a crash.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   holdfast advise-ttl --operation 3s
@@ -38,11 +38,11 @@ pub(crate) struct AdviseTtlArgs {
         conflicts_with = "command"
     )]
     operation: Option<Duration>,
-    /// How many of each request are timed, 10 to 10000.
+    /// How many requests of each kind to time, 10 to 10000.
     #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 50,
           value_parser = clap::value_parser!(u32).range(10..=10_000))]
     samples: u32,
-    /// The operation itself: it is run once, and timed. What it prints goes to stderr.
+    /// The operation itself, to run once and time. Its output goes to stderr.
     #[arg(last = true, value_name = "CMD")]
     command: Vec<OsString>,
 }
@@ -55,7 +55,7 @@ pub(crate) async fn run(args: AdviseTtlArgs, global: &Global) -> Result<ExitCode
     };
     let advice = Advice::of(operation, measured);
     for warning in &advice.warnings {
-        output::say(&format!("warning: {warning}"));
+        output::message(&format!("warning: {warning}"));
     }
     output::show(global.output, &advice)
 }

@@ -18,6 +18,7 @@ use holdfast_bench::{
 use crate::duration;
 use crate::exit::{Code, Problem};
 use crate::global::{Format, Global};
+use crate::one_shot;
 use crate::output;
 use crate::stop_signal::StopSignal;
 use crate::tier::TierArg;
@@ -27,11 +28,11 @@ use report::{Figures, Report};
 /// 128 + SIGINT, as shells have it.
 const INTERRUPTED: u8 = 130;
 
-/// Puts load on a cluster, and tells how many operations a second it did and how long they took.
+/// Puts load on a cluster, and prints operations per second and latencies.
 ///
-/// One operation is one acquire or one release. Each client asks again as soon as it was answered. All locks are
-/// below `bench/`, and are released at the end. The cluster is the one of --endpoints, or, with --nodes, one that is
-/// started for it on this machine, with the disk's sync on, and of which nothing is left.
+/// One operation is one acquire or one release. Each client sends its next request when the last is answered. All locks
+/// are below `bench/`, and are released at the end. The cluster is that of --endpoints, or with --nodes one that the
+/// command starts on this machine, with fsync, and removes at the end.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   holdfast bench --nodes 3
@@ -39,31 +40,31 @@ const INTERRUPTED: u8 = 130;
   holdfast bench hot reads --clients 64 --seconds 10s --output json
   holdfast --endpoints 10.0.0.1:7420,10.0.0.2:7420 bench mixed --clients 1024 --repeats 5")]
 pub(crate) struct BenchArgs {
-    /// What is done: one or several of these, in turn.
+    /// The loads, one after another.
     #[arg(value_enum, value_name = "WORKLOAD", default_values_t = [Workload::Uncontended])]
     workloads: Vec<Workload>,
-    /// Clients that ask at the same time.
+    /// Number of clients at the same time.
     #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = at_least(256))]
     clients: NonZeroUsize,
-    /// Sessions that the clients share, each with a connection of its own.
+    /// Number of connections, each with one session, that the clients share.
     #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = at_least(8))]
     connections: NonZeroUsize,
-    /// How long each repeat is measured.
+    /// How long to measure each repeat.
     #[arg(long, value_name = "D", default_value = "5s", value_parser = duration::parse_above_zero)]
     seconds: Duration,
-    /// How long the load goes on before that.
+    /// How long to run the load before each measurement.
     #[arg(long, value_name = "D", default_value = "1s", value_parser = duration::parse)]
     warm_up: Duration,
-    /// Each figure is the median of so many.
+    /// Number of repeats. Each figure is their median.
     #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = at_least(3))]
     repeats: NonZeroUsize,
-    /// Start a cluster of so many nodes on this machine, in a temporary directory.
+    /// Starts a cluster of N nodes on this machine, in a temporary directory.
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(1..=9))]
     nodes: Option<u64>,
-    /// Which locks are taken.
+    /// The tier of the locks.
     #[arg(long, value_enum, value_name = "TIER", default_value_t = TierArg::Correctness)]
     tier: TierArg,
-    /// Threads of the load; by default as many as there are processor cores.
+    /// Number of threads of the load. The default is the number of processor cores.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) threads: Option<NonZeroUsize>,
     /// The same as --output json.
@@ -132,10 +133,14 @@ async fn measure(args: &BenchArgs, global: &Global) -> Result<Report, Problem> {
     let cluster = match args.nodes {
         Some(nodes) => {
             let program = std::env::current_exe().map_err(broke)?;
-            output::say(&format!("starting {nodes} nodes"));
+            output::message(&format!("starting {nodes} nodes"));
             Some(Cluster::start(&program, nodes, "").await.map_err(broke)?)
         }
-        None => None,
+        None => {
+            // A cluster that does not answer is told as by every other command.
+            one_shot::calls(global)?.cluster_status().await?;
+            None
+        }
     };
     let servers = cluster.as_ref().map(Cluster::servers).unwrap_or_default();
     let endpoints = cluster.as_ref().map_or(&global.endpoints, |cluster| &cluster.endpoints);
@@ -145,7 +150,7 @@ async fn measure(args: &BenchArgs, global: &Global) -> Result<Report, Problem> {
         let mut turns = Vec::new();
         for repeat in 1..=args.repeats.get() {
             let turn = turn(*workload, args, &service, &servers).await.map_err(broke)?;
-            output::say(&format!(
+            output::message(&format!(
                 "{} {repeat}/{}: {:.0} {} a second, p50 {:.0} us, p99 {:.0} us",
                 workload.name(),
                 args.repeats,
@@ -188,5 +193,5 @@ async fn turn(
 }
 
 fn broke(error: impl std::fmt::Display) -> Problem {
-    Problem::new(Code::Unavailable, format!("the measurement broke off: {error}"))
+    Problem::new(Code::Unavailable, format!("cannot complete the measurement: {error}"))
 }

@@ -1,4 +1,4 @@
-//! `holdfast break`: take a lock away from whoever holds it.
+//! `holdfast break`: take a lock away from its holder.
 
 use std::collections::BTreeSet;
 use std::process::ExitCode;
@@ -11,28 +11,29 @@ use serde::Serialize;
 use crate::exit::{Code, Problem};
 use crate::global::Global;
 use crate::intervention::ReasonArgs;
+use crate::misuse_hint;
 use crate::name;
 use crate::one_shot;
 use crate::output::{self, Show};
 use crate::status::{Holder, holder_table};
 use crate::tier::TierArg;
 use crate::token::TokenArg;
-use crate::whereabouts;
 
-/// Takes a lock away from whoever holds it, now.
+/// Takes a lock away from its holder, now.
 ///
-/// The holder is told, and gets no token from its guard any more; but what it has already begun goes on
-/// until it looks, so the resource has to check tokens. The next in line is granted the lock at once,
-/// unless the hold had a lock delay.
+/// The holder is notified, and its guard returns no token any more. Work that it has begun continues until it checks
+/// the guard, so the resource has to check tokens. The next client in the queue gets the lock at once, unless the hold
+/// had a lock delay.
 ///
-/// Without --token it is looked up first who holds the lock, and exactly that is broken: a hold that
-/// begins in between is not.
+/// Without --token the command first looks up the present hold, and breaks exactly that one.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit codes: 0 broken; 79 nobody holds the lock, or not under that token.
+#[command(
+    after_help = "Exit codes: 0 broken; 79 the lock is free, or is not held under that token.
 
 Examples:
   holdfast break deploy --reason 'the build host is on fire'
-  holdfast break deploy --token 42 --reason 'hung since yesterday'")]
+  holdfast break deploy --token 42 --reason 'hung since yesterday'"
+)]
 pub(crate) struct BreakArgs {
     /// The lock's name.
     #[arg(value_parser = name::parse)]
@@ -67,7 +68,7 @@ pub(crate) async fn run(args: BreakArgs, global: &Global) -> Result<ExitCode, Pr
         args.token.map(|token| token.number_of(&args.name, TierArg::Correctness)).transpose()?;
     let calls = one_shot::calls(global)?;
     let status = calls.status(&args.name).await?;
-    let elsewhere = whereabouts::only_in_memory(&status);
+    let hint = misuse_hint::only_in_efficiency_tier(&status);
     let holders = status.holders.into_iter().map(Holder::from);
     let is_meant = |holder: &Holder| wanted.is_none_or(|token| holder.token == token);
     let holders: Vec<Holder> = holders.filter(is_meant).collect();
@@ -75,8 +76,8 @@ pub(crate) async fn run(args: BreakArgs, global: &Global) -> Result<ExitCode, Pr
     let tokens: BTreeSet<u64> =
         wanted.into_iter().chain(holders.iter().map(|holder| holder.token)).collect();
     if tokens.is_empty() {
-        let words = format!("{} is free: there is nothing to break", args.name);
-        return Err(Problem::new(Code::LockLost, with_hint(words, elsewhere)));
+        let words = format!("'{}' is free: there is no hold to break", args.name);
+        return Err(Problem::new(Code::LockLost, with_hint(words, hint)));
     }
     let why = args.reason.why();
     let mut holds = 0;

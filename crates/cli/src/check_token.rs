@@ -12,16 +12,16 @@ use crate::name;
 use crate::one_shot;
 use crate::output::{self, Show};
 use crate::tier::TierArg;
-use crate::token;
+use crate::token::{self, TokenArg};
 
-/// Tells whether a lock is still held under a token.
+/// Checks whether a lock is still held under a token.
 ///
-/// A hint, for a job that would rather stop early; it is no fence. The lock can change hands between this
-/// answer and the next write, so what is protected must refuse old tokens itself: see docs/fencing.md.
+/// This is a hint for a job that wants to stop early, and no fence: the lock can change hands between this answer and
+/// the next write. The resource itself must refuse old tokens, see docs/fencing.md.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Prints current, superseded (somebody holds it under a higher token), free (nobody holds
-it) or never_given (no hold of this lock can have had it).
+    after_help = "Prints current, superseded (the lock is held under a higher token), free (the lock is not held)
+or never_given (the cluster has not granted this token yet).
 Exit codes: 0 current; 79 anything else.
 
 Examples:
@@ -34,11 +34,17 @@ pub(crate) struct CheckTokenArgs {
     /// The lock's name.
     #[arg(value_parser = name::parse)]
     name: String,
-    /// The token: its number, or its full form, which is that of one lock and tier.
+    /// The token: its number or its full form.
+    #[arg(allow_negative_numbers = true, value_parser = parse_token)]
     token: String,
-    /// Of which tier a number is.
+    /// The tier of a token that is given as a number.
     #[arg(long, value_enum, value_name = "TIER", default_value_t = TierArg::Correctness)]
     tier: TierArg,
+}
+
+/// The text itself is shown again.
+fn parse_token(text: &str) -> Result<String, String> {
+    TokenArg::parse(text).map(|_| text.to_owned())
 }
 
 #[derive(Debug, Serialize)]

@@ -18,9 +18,12 @@ use crate::{
 
 const EXIT_CODES: &str = "\
 Exit codes:
-  the command's own (128+N if signal N ended it), with `lock` and `elect`
-  64 wrong usage      69 cluster unavailable   75 busy, timed out, frozen or a deadlock
-  77 denied           79 lock lost
+  64  wrong usage
+  69  the cluster is unavailable: no node answers, or there is no leader
+  75  the lock is busy or frozen, the wait is over, or to wait would be a deadlock
+  77  denied
+  79  the lock is lost, or is not held as the arguments say
+  With `lock` and `elect` otherwise the command's own (128+N if signal N ended it).
 
 Examples:
   holdfast dev
@@ -47,7 +50,7 @@ const HIDDEN: [(&str, &[&str]); 9] = [
     ("man", &["endpoints", "output"]),
 ];
 
-/// Locks that hold, fast: a distributed lock service.
+/// A distributed lock service: locks, leader election and semaphores with fencing tokens.
 #[derive(Debug, Parser)]
 #[command(
     name = "holdfast",
@@ -108,7 +111,7 @@ pub(crate) enum Verb {
     Top(top::TopArgs),
     History(history::HistoryArgs),
     Who(who::WhoArgs),
-    /// Shows the sessions of the cluster.
+    /// Lists the sessions of the cluster: owner, age, TTL, and how many locks each holds.
     #[command(after_help = "Examples:
   holdfast sessions
   holdfast sessions --output json")]
@@ -118,14 +121,14 @@ pub(crate) enum Verb {
     Freeze(freeze::FreezeArgs),
     Thaw(thaw::ThawArgs),
     Reopen(reopen::ReopenArgs),
-    /// Shows what is frozen: by whom, why, and for how long.
+    /// Lists the freezes: prefix, operator, reason, and when each ends.
     #[command(after_help = "Examples:
   holdfast freezes
   holdfast freezes --output json")]
     Freezes,
     SetPermits(set_permits::SetPermitsArgs),
     KillSession(kill_session::KillSessionArgs),
-    /// Looks after the cluster itself.
+    /// Shows and changes the cluster: status, members, leader, limits.
     #[command(after_help = "Examples:
   holdfast cluster status
   holdfast cluster status --check
@@ -139,7 +142,7 @@ pub(crate) enum Verb {
         #[command(subcommand)]
         verb: ClusterVerb,
     },
-    /// Backs the cluster up, looks into a backup, restores it.
+    /// Saves a backup of the cluster, inspects it, or restores it.
     #[command(after_help = "Examples:
   holdfast snapshot save locks.holdfast
   holdfast snapshot inspect locks.holdfast
@@ -149,7 +152,7 @@ pub(crate) enum Verb {
         verb: SnapshotVerb,
     },
     Recover(recover::RecoverArgs),
-    /// Sets up what checks fencing tokens.
+    /// Prints what a database needs to check fencing tokens.
     #[command(after_help = "Examples:
   holdfast fence sql > holdfast_fence.sql")]
     Fence {

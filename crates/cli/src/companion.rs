@@ -38,11 +38,11 @@ const GROUP_PATIENCE: Duration = Duration::from_secs(60);
 const CALL_PATIENCE: Duration = Duration::from_secs(5);
 const CALL_PAUSE: Duration = Duration::from_millis(100);
 /// No request of the session's own has this number.
-const FAREWELL_REQUEST: u64 = u64::MAX >> 1;
+const CLOSE_REQUEST: u64 = u64::MAX >> 1;
 
-/// What was told last.
+/// What was watched last.
 #[derive(Debug, Default)]
-struct Told {
+struct WatchedProgram {
     session: Option<Session>,
     has_lock_delay: bool,
     /// What works under the locks. None: the other process itself, and nothing besides.
@@ -53,15 +53,15 @@ pub(crate) fn run() -> Result<ExitCode, Problem> {
     keep_nothing_open();
     let cannot = |error| Problem::new(Code::Unavailable, format!("cannot watch: {error}"));
     let messages = messages_from_stdin().map_err(cannot)?;
-    let mut told = Told::default();
+    let mut watched = WatchedProgram::default();
     let (mut term_at, mut kill_at) = (Message::NEVER, Message::NEVER);
     loop {
         match next(&messages, term_at.min(kill_at)).map_err(cannot)? {
             Next::Message(Message::EndGroupAt { term, kill }) => (term_at, kill_at) = (term, kill),
-            Next::Message(message) => told.note(message),
+            Next::Message(message) => watched.note(message),
             Next::Nonsense(error) => return Err(Problem::new(Code::Usage, error.to_string())),
             Next::End => {
-                told.end_all();
+                watched.end_all();
                 return Ok(ExitCode::SUCCESS);
             }
             Next::Time => {}
@@ -69,13 +69,13 @@ pub(crate) fn run() -> Result<ExitCode, Problem> {
         let now = now().map_err(cannot)?;
         if now >= term_at {
             term_at = Message::NEVER;
-            told.send(Signal::SIGTERM);
+            watched.send(Signal::SIGTERM);
             // One that was stopped could not even see the signal.
-            told.send(Signal::SIGCONT);
+            watched.send(Signal::SIGCONT);
         }
         if now >= kill_at {
             kill_at = Message::NEVER;
-            told.send(Signal::SIGKILL);
+            watched.send(Signal::SIGKILL);
         }
     }
 }
@@ -105,7 +105,7 @@ fn next(messages: &Messages, due_at: u64) -> std::io::Result<Next> {
     })
 }
 
-impl Told {
+impl WatchedProgram {
     fn note(&mut self, message: Message) {
         match message {
             Message::Session(session) => self.session = Some(session),
@@ -155,7 +155,7 @@ fn end_session(session: &Session, has_lock_delay: bool, over: Instant) {
     runtime.block_on(async {
         let calls = calls.timeout(CALL_PATIENCE);
         while Instant::now() < over {
-            match say_farewell(&calls, session, has_lock_delay).await {
+            match end_session_once(&calls, session, has_lock_delay).await {
                 Ok(()) => return,
                 // It has ended, or may not be ended.
                 Err(error) if !error.is_retryable() => return,
@@ -167,7 +167,7 @@ fn end_session(session: &Session, has_lock_delay: bool, over: Instant) {
 
 /// To close a session is to release its locks, and opens them at once. Where a lock delay was asked for, the holder's
 /// death must not look like that.
-async fn say_farewell(
+async fn end_session_once(
     calls: &Unary,
     session: &Session,
     has_lock_delay: bool,
@@ -179,7 +179,7 @@ async fn say_farewell(
         };
         return calls.kill_session(&why, &session.id.public_id().to_string()).await;
     }
-    calls.close_session(session.id, FAREWELL_REQUEST).await.map(drop)
+    calls.close_session(session.id, CLOSE_REQUEST).await.map(drop)
 }
 
 /// Readers of the other process's files wait for the end of them, and its directory may have to be unmounted.
@@ -195,7 +195,7 @@ fn keep_nothing_open() {
 
 /// A thread reads them, because reading has no timeout.
 fn messages_from_stdin() -> std::io::Result<Messages> {
-    let (tell, told) = sync_channel(1);
+    let (tell, watched) = sync_channel(1);
     thread::Builder::new().spawn(move || {
         let mut stdin = BufReader::new(std::io::stdin().lock());
         loop {
@@ -210,5 +210,5 @@ fn messages_from_stdin() -> std::io::Result<Messages> {
             }
         }
     })?;
-    Ok(told)
+    Ok(watched)
 }

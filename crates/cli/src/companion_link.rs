@@ -31,7 +31,7 @@ fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(Message::NEVER)
 }
 
-/// Started by the first who asks for it.
+/// Started by the first call.
 pub(crate) fn companion() -> io::Result<Companion> {
     let mut known = COMPANION.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(companion) = &*known {

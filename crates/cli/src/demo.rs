@@ -29,36 +29,38 @@ use narrator::{Narrator, Style};
 /// 128 + SIGINT, as shells have it.
 const INTERRUPTED: u8 = 130;
 
-/// Tells the story of a late write, with a fence and without one, on a cluster of its own.
+/// Shows a late write with a fencing token and without one, and a failover, on a cluster of its own.
 ///
-/// Worker A takes a lock and stands still for longer than its lease; B takes over and writes; A wakes up and
-/// writes too. With a fence A's write is refused; without one, money vanishes. Then the leader is killed, and the tokens
-/// go on rising. Three nodes run for it on free ports of this machine, and nothing is left of them.
+/// Worker A takes a lock and stops for longer than its lease. B takes the lock and writes. A continues and writes too.
+/// With a fence the bank refuses A's write; without one, money is lost. Then the demo kills the leader, and tokens keep
+/// rising. The demo starts three nodes on free ports of this machine and removes them at the end.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit codes: 0 it ended as told; 1 it did not; 130 interrupted.
+#[command(
+    after_help = "Exit codes: 0 the outcome is the expected one; 1 it is not; 130 interrupted.
 
 Examples:
   holdfast demo
-  holdfast demo --fast --output json")]
+  holdfast demo --fast --output json"
+)]
 pub(crate) struct DemoArgs {
-    /// Lines and no animation, as without a terminal or with NO_COLOR.
+    /// Prints lines without animation, as without a terminal or with NO_COLOR.
     #[arg(long)]
     plain: bool,
-    /// Short leases, and no time to read.
+    /// Uses short leases, and does not pause between lines.
     #[arg(long)]
     fast: bool,
 }
 
 /// What happened.
 #[derive(Debug, Serialize)]
-struct Told {
+struct DemoOutcome {
     fenced: LateWrite,
     unfenced: LateWrite,
     failover: Failover,
     as_told: bool,
 }
 
-impl Show for Told {
+impl Show for DemoOutcome {
     /// All was said when it happened.
     fn to_table(&self) -> String {
         String::new()
@@ -72,7 +74,7 @@ pub(crate) async fn run(args: DemoArgs, global: &Global) -> Result<ExitCode, Pro
         told = tell(&args, Narrator::new(style)) => told?,
         // The story is dropped, and its processes and files go with it.
         () = stop.received() => {
-            output::say("interrupted; the demo's nodes are stopped and its data is removed");
+            output::message("interrupted; the demo stopped its nodes and removed its data");
             return Ok(ExitCode::from(INTERRUPTED));
         }
     };
@@ -80,11 +82,11 @@ pub(crate) async fn run(args: DemoArgs, global: &Global) -> Result<ExitCode, Pro
     if told.as_told {
         return Ok(ExitCode::SUCCESS);
     }
-    output::say("this did not end as it is told: please report it, with what you see above");
+    output::message("the outcome is not the expected one; please report it, with the output above");
     Ok(ExitCode::FAILURE)
 }
 
-async fn tell(args: &DemoArgs, mut narrator: Narrator) -> Result<Told, Problem> {
+async fn tell(args: &DemoArgs, mut narrator: Narrator) -> Result<DemoOutcome, Problem> {
     let ttl = narrator.lease(args.fast);
     narrator.heading("A lock alone is not enough").await;
     let mut cluster = DemoCluster::start().await?;
@@ -100,10 +102,10 @@ async fn tell(args: &DemoArgs, mut narrator: Narrator) -> Result<Told, Problem> 
     narrator.sum_up("read on", "docs/fencing.md, docs/choosing.md, docs/stories").await;
     let as_told = fenced.is_as_told() && unfenced.is_as_told() && failover.is_as_told();
     cluster.stop().await?;
-    Ok(Told { fenced, unfenced, failover, as_told })
+    Ok(DemoOutcome { fenced, unfenced, failover, as_told })
 }
 
 /// Of the demo itself, not of what it shows.
 fn broke(what: impl std::fmt::Display) -> Problem {
-    Problem::new(Code::Unavailable, format!("the demo broke off: {what}"))
+    Problem::new(Code::Unavailable, format!("cannot complete the demo: {what}"))
 }

@@ -1,11 +1,11 @@
 //! `holdfast dev`: a whole cluster in one process, to try things out.
 
-mod mark;
+mod cluster_shape;
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use holdfast_server::{Node, NodeConfig, StartError, StopReason, TracingConfig};
@@ -19,37 +19,38 @@ use crate::output;
 use crate::server;
 use crate::stop_signal::StopSignal;
 
-use self::mark::Mark;
+use self::cluster_shape::ClusterShape;
 
 /// Much longer than a first election takes.
 const READY_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Runs a whole cluster in one process on loopback.
+/// Runs a cluster in one process on loopback, to try things out.
 ///
-/// Prints the endpoints, what to try next, and `ready` when it serves. Ctrl-C stops it.
+/// Prints on stderr what it does while it starts, on stdout the endpoints and what to try next, and `ready` when it
+/// serves. Ctrl-C stops it.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   holdfast dev
   holdfast dev --nodes 1 --data-dir ./data     # keeps its locks over a restart
   holdfast dev --port 8420")]
 pub(crate) struct DevArgs {
-    /// How many nodes; an odd number is best.
+    /// The number of nodes, 1 to 7. An odd number is best.
     #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 3, value_parser = node_count)]
     nodes: usize,
-    /// Where the nodes keep their data; without it they forget everything at the end.
+    /// Where the nodes keep their data. Without it, they use a temporary directory and remove it at the end.
     #[arg(long, value_name = "D")]
     data_dir: Option<PathBuf>,
-    /// The first node's client port; its peers use the next, HTTP the one after; the next node the port 10 higher.
+    /// The client port of node 1. Peers use the next port, HTTP the one after. Each further node uses ports 10 higher.
     #[arg(long, value_name = "PORT", default_value_t = 7420,
           value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
-    /// Lets people act from the dashboard who know the secret on the first line of this file.
+    /// Allows changes from the dashboard, with the secret on the first line of this file.
     #[arg(long, value_name = "FILE", conflicts_with = "no_http")]
     actions_secret_file: Option<PathBuf>,
-    /// Where the nodes send spans, by OpenTelemetry's protocol over gRPC, such as http://127.0.0.1:4317.
+    /// The OpenTelemetry collector (OTLP over gRPC) that gets the nodes' spans, such as http://127.0.0.1:4317.
     #[arg(long, value_name = "URL", env = "OTEL_EXPORTER_OTLP_ENDPOINT")]
     otlp_endpoint: Option<String>,
-    /// Without the HTTP ports.
+    /// Opens no HTTP ports: no dashboard, health checks or metrics.
     #[arg(long)]
     no_http: bool,
 }
@@ -89,6 +90,7 @@ impl DataDir {
 
 pub(crate) async fn run(args: DevArgs) -> Result<ExitCode, Problem> {
     let mut stop = StopSignal::listen()?;
+    let steps = Steps(Instant::now());
     let data_dir = match args.data_dir {
         Some(path) => DataDir::Named(path),
         None => DataDir::Temporary(tempfile::tempdir().map_err(|error| {
@@ -96,34 +98,52 @@ pub(crate) async fn run(args: DevArgs) -> Result<ExitCode, Problem> {
         })?),
     };
     check_ports(args.port, args.nodes)?;
-    let mark = Mark { nodes: args.nodes, port: args.port };
-    mark.check(data_dir.path())?;
+    let shape = ClusterShape { nodes: args.nodes, port: args.port };
+    shape.check(data_dir.path())?;
     let mut configs = NodeConfig::dev_cluster(args.nodes, data_dir.path(), args.port)
         .map_err(|error| Problem::new(Code::Usage, error.to_string()))?;
     if args.no_http {
         configs.iter_mut().for_each(|config| config.set_http(None));
     }
+    steps.say(&match &data_dir {
+        DataDir::Named(path) => format!("the nodes keep their data in {}", path.display()),
+        DataDir::Temporary(dir) => {
+            format!("the nodes keep their data in {} until the end", dir.path().display())
+        }
+    });
     let mut nodes = Vec::new();
     let tracing = args.otlp_endpoint.filter(|endpoint| !endpoint.is_empty());
     let tracing = tracing.map(|endpoint| TracingConfig { endpoint });
     for mut config in configs {
         config.tracing.clone_from(&tracing);
         config.http.actions_secret_file.clone_from(&args.actions_secret_file);
-        nodes.push(Node::start(config).await.map_err(cannot_start)?);
+        let node = Node::start(config).await.map_err(cannot_start)?;
+        steps.say(&format!("node {} listens on {}", nodes.len() + 1, node.client_address()));
+        nodes.push(node);
     }
-
+    steps.say("the nodes elect a leader");
     output::data_to_stdout(&welcome(&nodes, &data_dir))?;
     let is_ready = tokio::select! {
         () = all_serving(&nodes, &data_dir) => true,
         () = stop.received() => false,
     };
     if is_ready {
-        mark.write(data_dir.path());
+        shape.write(data_dir.path());
+        steps.say("a leader is elected, and all nodes serve clients");
         output::data_to_stdout("ready\n")?;
     }
     let outcome = run_until_stopped(nodes, stop).await;
-    output::say(&data_dir.end());
+    output::message(&data_dir.end());
     outcome
+}
+
+/// What `dev` does while it starts, on stderr: one line a step, with the time since the start.
+struct Steps(Instant);
+
+impl Steps {
+    fn say(&self, step: &str) {
+        output::message(&format!("{:.2} s  {step}", self.0.elapsed().as_secs_f64()));
+    }
 }
 
 /// The last node needs three ports, 10 for each of the others below them.
@@ -165,7 +185,7 @@ async fn all_serving(nodes: &[Node], data_dir: &DataDir) {
             ),
             DataDir::Temporary(_) => String::new(),
         };
-        output::say(&format!("not ready yet: the nodes wait for a leader{hint}"));
+        output::message(&format!("not ready yet: the nodes have not elected a leader{hint}"));
         all.await;
     }
 }

@@ -1,6 +1,7 @@
 //! What the documentation says about commands is what the program understands and prints.
 //!
-//! `docs/reference/commands.md` and `docs/reference/configuration.md` are written by these tests:
+//! `docs/reference/commands.md`, `docs/reference/configuration.md` and the first part of
+//! `crates/cli/tests/golden/command_line.txt` are written by these tests:
 //! `UPDATE_GOLDEN=1 cargo test -p holdfast --bins documentation`. Read the difference before you commit it.
 
 use std::fs;
@@ -11,9 +12,77 @@ use clap::{Command, CommandFactory};
 use holdfast_server::NodeConfig;
 
 use crate::cli::{self, Cli};
+use crate::exit::usage_message;
 
 const COMMANDS: &str = "docs/reference/commands.md";
 const CONFIGURATION: &str = "docs/reference/configuration.md";
+/// What people read at the prompt, to be reviewed in one go. The process tests write its second part.
+const COMMAND_LINE: &str = "crates/cli/tests/golden/command_line.txt";
+const SECOND_PART: &str = "\n==== Messages ====\n";
+
+/// One mistake or more for each command.
+const USAGE_ERRORS: &[&str] = &[
+    "holdfast lokc a",
+    "holdfast unlock a",
+    "holdfast lock",
+    "holdfast lock a true",
+    "holdfast lock a --all b,c -- true",
+    "holdfast lock ' ' -- true",
+    "holdfast lock a --wait 5 -- true",
+    "holdfast lock a --wait 25h -- true",
+    "holdfast lock a --timeout 5s -- true",
+    "holdfast lock a --ttl 10ms -- true",
+    "holdfast lock a --shared --permits 2 -- true",
+    "holdfast lock a --status-fd 1 -- true",
+    "holdfast elect a",
+    "holdfast elect a --wait soon -- true",
+    "holdfast observe",
+    "holdfast acquire",
+    "holdfast acquire a --lease 5s",
+    "holdfast release a",
+    "holdfast release a --session x --token 7",
+    "holdfast renew a",
+    "holdfast check-token a",
+    "holdfast check-token a seven",
+    "holdfast advise-ttl --samples 1 --operation 1s",
+    "holdfast bench --clients 0",
+    "holdfast status",
+    "holdfast why a b",
+    "holdfast ls a b",
+    "holdfast watch --line",
+    "holdfast top --interval 1ms",
+    "holdfast history a --limit 0",
+    "holdfast who a",
+    "holdfast sessions a",
+    "holdfast break a",
+    "holdfast transfer a --reason test",
+    "holdfast freeze a --for 31d --reason test",
+    "holdfast thaw a",
+    "holdfast reopen a",
+    "holdfast freezes a",
+    "holdfast set-permits a --reason test",
+    "holdfast kill-session a",
+    "holdfast cluster status --cheque",
+    "holdfast cluster add",
+    "holdfast cluster add --id 0 --peer-address a:1 --client-address a:2",
+    "holdfast cluster remove x",
+    "holdfast cluster replace 1",
+    "holdfast cluster promote",
+    "holdfast cluster transfer --to 0",
+    "holdfast cluster limits --bytes 1 --reason test",
+    "holdfast snapshot save",
+    "holdfast snapshot inspect",
+    "holdfast snapshot restore file",
+    "holdfast recover",
+    "holdfast fence mysql",
+    "holdfast completions tcsh",
+    "holdfast man",
+    "holdfast server --log-format xml",
+    "holdfast dev --nodes 9",
+    "holdfast dev --port 0",
+    "holdfast demo --slow",
+    "holdfast --output yaml ls",
+];
 
 /// As a shell would take the line apart, as far as our examples need it. None: it is not ours.
 fn words_of(example: &str) -> Option<Vec<String>> {
@@ -137,7 +206,7 @@ fn check_page(path: &str, expected: &str) {
         fs::write(file, expected).unwrap();
         return;
     }
-    let page = fs::read_to_string(file).unwrap();
+    let page = fs::read_to_string(file).unwrap_or_default();
     let differs = page.lines().zip(expected.lines()).position(|(is, should)| is != should);
     let line = differs.map_or(page.lines().count().min(expected.lines().count()), |line| line) + 1;
     assert!(
@@ -161,6 +230,50 @@ fn the_reference_of_commands_is_their_help() {
         write_help(&mut page, verb, "holdfast");
     }
     check_page(COMMANDS, &page);
+}
+
+#[test]
+fn the_short_help_and_the_usage_errors_of_all_commands_are_in_the_golden_file() {
+    let mut root = cli::command().term_width(100);
+    root.build();
+    let mut text = "Short help, usage errors and messages of the command line, for review. Tests write this file:\n  \
+        UPDATE_GOLDEN=1 cargo test -p holdfast --bins documentation\n  \
+        UPDATE_GOLDEN=1 cargo test -p holdfast --test cluster messages\n\n==== Short help ====\n"
+        .to_owned();
+    text.push_str(&short_help_of(root.clone(), "holdfast", str::to_owned));
+    for verb in Cli::command().get_subcommands() {
+        write_short_help(&mut text, root.find_subcommand(verb.get_name()).unwrap(), "holdfast");
+    }
+    text.push_str("\n==== Usage errors ====\n");
+    for line in USAGE_ERRORS {
+        let args = words_of(line).unwrap();
+        let error = cli::command().term_width(100).try_get_matches_from(&args).unwrap_err();
+        text.push_str(&format!("\n$ {line}\n{}", usage_message(error, &args)));
+    }
+    let file = repository().join(COMMAND_LINE);
+    let second_part = match fs::read_to_string(file).unwrap_or_default().split_once(SECOND_PART) {
+        Some((_, messages)) => messages.to_owned(),
+        None => String::new(),
+    };
+    check_page(COMMAND_LINE, &(text + SECOND_PART + &second_part));
+}
+
+fn write_short_help(text: &mut String, command: &Command, parent: &str) {
+    if command.is_hide_set() || command.get_name() == "help" {
+        return;
+    }
+    let name = format!("{parent} {}", command.get_name());
+    text.push_str(&short_help_of(command.clone(), &name, without_global_options));
+    for below in command.get_subcommands() {
+        write_short_help(text, below, &name);
+    }
+}
+
+fn short_help_of(command: Command, name: &str, shorten: fn(&str) -> String) -> String {
+    let mut command = command.mut_args(|arg| arg.hide_env_values(true));
+    let help = shorten(&command.render_help().to_string());
+    let lines: Vec<&str> = help.trim_end().lines().map(str::trim_end).collect();
+    format!("\n$ {name} -h\n{}\n", lines.join("\n"))
 }
 
 fn write_help(page: &mut String, command: &Command, parent: &str) {

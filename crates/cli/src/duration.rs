@@ -142,7 +142,7 @@ pub(crate) fn parse_ttl(text: &str) -> Result<Duration, DurationError> {
     if allowed.contains(&ttl) { Ok(ttl) } else { Err(DurationError::NotATtl) }
 }
 
-/// How long somebody stands in line.
+/// `--wait`: the time in a queue.
 pub(crate) fn parse_wait(text: &str) -> Result<Duration, DurationError> {
     at_most(Limits::default().wait_max, parse(text)?)
 }

@@ -12,12 +12,12 @@ const VARIABLE: &str = "HOLDFAST_EFFICIENCY";
 
 #[derive(Debug, Args)]
 pub(crate) struct EfficiencyArgs {
-    /// The Redis that grants the lock, instead of the cluster, which need not run. Three or more, separated by commas,
-    /// are a Redlock: a majority of them has to grant.
+    /// The Redis that grants the lock, instead of the cluster, which need not run. Three or more URLs, separated by
+    /// commas, are a Redlock: a majority has to grant.
     #[arg(long, value_name = "URL,URL", env = VARIABLE, hide_env_values = true,
           help_heading = HEADING)]
     efficiency_redis: Option<String>,
-    /// What to do when what grants the lock is down.
+    /// What to do when the efficiency tier is down.
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = WhenDownArg::Fail,
           help_heading = HEADING)]
     when_down: WhenDownArg,
@@ -40,9 +40,9 @@ impl EfficiencyArgs {
             return Ok(());
         }
         if self.is_redis_by_option() {
-            let words = "--efficiency-redis is for --tier efficiency: the cluster alone grants a lock of the correctness \
-                         tier. Add --tier efficiency, which is another lock than the one of this name, or leave \
-                         --efficiency-redis out";
+            let words = "--efficiency-redis is for --tier efficiency: only the cluster grants a lock of the correctness \
+                         tier. Add --tier efficiency if the work is only wasted when it is done twice, or remove \
+                         --efficiency-redis";
             return Err(Problem::new(Code::Usage, words));
         }
         if self.when_down == WhenDownArg::Fail {
@@ -51,9 +51,9 @@ impl EfficiencyArgs {
         let word = self.when_down.to_possible_value();
         let word = word.as_ref().map(PossibleValue::get_name).unwrap_or_default();
         let words = format!(
-            "--when-down {word} is for --tier efficiency, for work that is only wasted when it is done twice. A lock of \
-             the correctness tier is never gone without: when the cluster is down the command does not run, and the exit \
-             code is 69. Add --tier efficiency, which is another lock than the one of this name, or leave --when-down out"
+            "--when-down {word} is for --tier efficiency. In the correctness tier the command never runs without the lock: \
+             when the cluster is down, the exit code is 69. Add --tier efficiency if the work is only wasted when it is \
+             done twice, or remove --when-down"
         );
         Err(Problem::new(Code::Usage, words))
     }

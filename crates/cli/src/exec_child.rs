@@ -58,7 +58,7 @@ pub(crate) fn run(args: ExecChildArgs) -> Result<ExitCode, Problem> {
         return Err(Problem::new(Code::Usage, "no command given"));
     };
     let error = Command::new(program).args(arguments).exec();
-    output::say(&format!("cannot run {}: {error}", program.to_string_lossy()));
+    output::message(&format!("cannot run {}: {error}", program.to_string_lossy()));
     Ok(ExitCode::from(match error.kind() {
         ErrorKind::NotFound => NOT_FOUND,
         _ => NOT_EXECUTABLE,

@@ -35,6 +35,11 @@ impl Problem {
     pub(crate) fn new(code: Code, words: impl Into<String>) -> Problem {
         Problem { code, words: words.into() }
     }
+
+    /// What happened, without the lines that say what to do.
+    pub(crate) fn first_line(&self) -> &str {
+        self.words.lines().next().unwrap_or_default()
+    }
 }
 
 impl From<Code> for ExitCode {
@@ -44,27 +49,41 @@ impl From<Code> for ExitCode {
 }
 
 /// `--help` and `--version` are no mistakes, though they end the parsing.
-pub(crate) fn of_arguments(mut error: clap::Error) -> ExitCode {
+pub(crate) fn of_arguments(error: clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        // A closed stdout is no mistake of the caller.
+        let _ = error.print();
+        return ExitCode::SUCCESS;
+    }
+    // Arguments may be any bytes.
+    let args = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned());
+    let _ = std::io::stderr().write_all(usage_message(error, &args.collect::<Vec<_>>()).as_bytes());
+    Code::Usage.into()
+}
+
+/// What is wrong about the arguments, and what to write instead.
+pub(crate) fn usage_message(mut error: clap::Error, args: &[String]) -> String {
     let other_word = other_word_for(&error);
     if other_word.is_some() {
-        // What sounds alike means something else.
-        for misleading in [ContextKind::SuggestedArg, ContextKind::Suggested, ContextKind::Usage] {
+        // Options and commands that sound alike mean something else.
+        for misleading in [
+            ContextKind::SuggestedArg,
+            ContextKind::SuggestedSubcommand,
+            ContextKind::Suggested,
+            ContextKind::Usage,
+        ] {
             error.remove(misleading);
         }
     }
     cut_value(&mut error);
-    // Nobody to tell if even stderr is closed.
-    let _ = error.print();
-    // Arguments may be any bytes.
-    let args = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned());
-    let tip = || tip_for(&error, &args.collect::<Vec<_>>());
-    if let Some(tip) = other_word.map(str::to_owned).or_else(tip) {
-        let _ = writeln!(std::io::stderr(), "\n  tip: {tip}");
+    let mut message = error.render().to_string();
+    if let Some(tip) = other_word.map(str::to_owned).or_else(|| tip_for(&error, args)) {
+        message += &format!("\n  tip: {tip}\n");
     }
-    if error.use_stderr() { Code::Usage.into() } else { ExitCode::SUCCESS }
+    message
 }
 
-/// What is wrong about a value should not drown in it.
+/// A long value would hide what is wrong about it.
 fn cut_value(error: &mut clap::Error) {
     const CHARS_MAX: usize = 80;
     let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue) else { return };
@@ -74,8 +93,15 @@ fn cut_value(error: &mut clap::Error) {
     }
 }
 
-/// People who know other tools ask for a time in their words.
+/// People who know other tools use the words of those.
 fn other_word_for(error: &clap::Error) -> Option<&'static str> {
+    if let Some(ContextValue::String(command)) = error.get(ContextKind::InvalidSubcommand) {
+        let is_unlock = ["unlock", "free"].contains(&command.as_str());
+        return is_unlock.then_some(
+            "`holdfast lock NAME -- CMD` releases the lock when CMD ends; `holdfast release` releases what `holdfast \
+             acquire` took",
+        );
+    }
     let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidArg) else {
         return None;
     };
@@ -88,7 +114,7 @@ fn other_word_for(error: &clap::Error) -> Option<&'static str> {
             Some("with `holdfast lock`, --max-hold D is how long the command may have the lock")
         }
         "--lease" | "--lease-time" | "--expire" | "--expiry" => {
-            Some("--ttl D is how long the lock outlives the last sign of life of its holder")
+            Some("--ttl D is how long the lock stays held after its last renewal")
         }
         _ => None,
     }
@@ -163,29 +189,47 @@ impl From<CampaignError> for Problem {
 
 impl From<CallError> for Problem {
     fn from(error: CallError) -> Problem {
-        let code = match &error {
-            CallError::Rejected(rejection) => code_of(rejection),
-            CallError::Unavailable(unavailable) => return unavailable.into(),
-            _ => Code::Unavailable,
-        };
-        Problem::new(code, error.to_string())
+        match &error {
+            CallError::Rejected(rejection) => {
+                let next_step = next_step(rejection.reason).map(|step| format!("; {step}"));
+                Problem::new(code_of(rejection), error.to_string() + &next_step.unwrap_or_default())
+            }
+            CallError::Unavailable(unavailable) => unavailable.into(),
+            _ => Problem::new(Code::Unavailable, error.to_string()),
+        }
     }
 }
 
-/// With the next step for whoever reads it.
+/// Where to find what the caller should have named.
+fn next_step(reason: Reason) -> Option<&'static str> {
+    match reason {
+        Reason::NotFrozen => Some("`holdfast freezes` lists the prefixes that are"),
+        Reason::NotClosed => Some("`holdfast why NAME` says what is in the way"),
+        Reason::NoSuchSession => Some("`holdfast sessions` lists the sessions"),
+        Reason::NoSuchWaiter => Some("`holdfast status NAME` lists the waiters"),
+        Reason::PermitsInUse => Some("`holdfast status NAME` lists the holders"),
+        Reason::UnknownNode | Reason::NotAVoter => {
+            Some("`holdfast cluster status` lists the nodes")
+        }
+        _ => None,
+    }
+}
+
+/// With the next step.
 impl From<&Unavailable> for Problem {
     fn from(unavailable: &Unavailable) -> Problem {
         let Unavailable { message, cause, .. } = unavailable;
         let words = match cause {
             UnavailableCause::NotReached => format!(
-                "no node can be reached: {message}\n  is a node running there? `holdfast dev` \
-                 starts a cluster; --endpoints or HOLDFAST_ENDPOINTS says where it is"
+                "cannot reach any node: {message}\n  name nodes that run with --endpoints or HOLDFAST_ENDPOINTS; `holdfast \
+                 dev` starts a cluster to try things out"
             ),
             UnavailableCause::NoLeader => format!(
-                "the cluster has no leader: {message}\n  a node answered but there is no leader; \
-                 see `holdfast cluster status`"
+                "the cluster has no leader: {}\n  `holdfast cluster status` shows which nodes answer; the dashboard of a \
+                 node shows what it knew last",
+                message.replace("there is no leader: ", "")
             ),
-            _ => unavailable.to_string(),
+            _ => format!("{unavailable}\n  `holdfast cluster status` shows which nodes answer"),
         };
         Problem::new(Code::Unavailable, words)
     }
@@ -273,6 +317,7 @@ mod tests {
             ("holdfast acquire a --timeout=5s", "--wait D"),
             ("holdfast lock a --max-time 5s -- true", "--max-hold D"),
             ("holdfast acquire a --lease 5s", "--ttl D"),
+            ("holdfast unlock a", "releases the lock when CMD ends"),
         ] {
             let args = line.split(' ');
             let error = crate::cli::command().try_get_matches_from(args).unwrap_err();

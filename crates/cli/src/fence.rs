@@ -9,9 +9,10 @@ use crate::output;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum FenceVerb {
-    /// Prints the PostgreSQL migration: a table of high-water marks, and functions that check a token.
+    /// Prints the PostgreSQL migration of the fence: a table with the highest token per lock, and functions that check
+    /// a token.
     ///
-    /// It can be run again at any time; it changes no data. It needs no cluster.
+    /// Run it with `psql -f`. It can be run again at any time, and changes no data. The command needs no cluster.
     #[command(after_help = "Examples:
   holdfast fence sql > holdfast_fence.sql")]
     Sql,

@@ -14,19 +14,18 @@ use crate::one_shot;
 use crate::output::{self, Show};
 use crate::text;
 
-/// Stops new grants of all locks whose names start with a prefix, for a while.
+/// Stops new grants of all locks whose names start with a prefix.
 ///
-/// What is held stays held and can be released and renewed; who waits goes on waiting, up to its
-/// deadline. A freeze ends by itself, or with `holdfast thaw`. A second freeze of the same prefix
-/// replaces the first.
+/// Held locks stay held, and can be released and renewed. Waiting clients keep waiting until their deadline. A freeze
+/// ends by itself, or with `holdfast thaw`. A second freeze of the same prefix replaces the first.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   holdfast freeze billing/ --for 30m --reason 'database migration'
   holdfast freeze '' --for 5m --reason 'failover drill'     # everything")]
 pub(crate) struct FreezeArgs {
-    /// Names that start with this; '' is all of them.
+    /// The prefix; '' freezes all locks.
     prefix: String,
-    /// How long; at most 30d.
+    /// How long the freeze lasts, at most 30d.
     #[arg(long = "for", value_name = "D", allow_hyphen_values = true,
           value_parser = duration::parse_freeze)]
     ttl: Duration,

@@ -6,7 +6,7 @@ const GLOBAL_OPTIONS: &str = "Global options";
 
 #[derive(Debug, Args)]
 pub(crate) struct Global {
-    /// Nodes of the cluster, host:port, separated by commas; any of them will do.
+    /// One or more nodes of the cluster, host:port, separated by commas. The command finds the others.
     #[arg(
         long,
         global = true,
@@ -16,7 +16,7 @@ pub(crate) struct Global {
         help_heading = GLOBAL_OPTIONS
     )]
     pub(crate) endpoints: String,
-    /// How data is written to stdout.
+    /// The format of the data on stdout.
     #[arg(
         long,
         global = true,
@@ -32,6 +32,6 @@ pub(crate) struct Global {
 pub(crate) enum Format {
     /// For people.
     Table,
-    /// For programs: one JSON document.
+    /// For programs: JSON.
     Json,
 }

@@ -6,7 +6,7 @@ use holdfast_client::{
     Guard, GuardAll, Leadership, LossReason, Lost, ReleaseError, ReleaseOutcome, ServedBy,
 };
 
-/// What is not held cannot end; but nobody can wait for that long.
+/// A bound for timers, where nothing is held that could end.
 const VALID_FOR_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 #[derive(Debug)]

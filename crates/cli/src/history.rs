@@ -22,12 +22,11 @@ use crate::text::{on_one_line, table};
 use crate::token;
 use crate::watch::{end_reason, kind_name};
 
-/// Shows what happened to a lock lately: when, what, whose doing, under which token.
+/// Lists the recent events of a lock: time, event, owner, token.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The cluster keeps the latest events of all locks in memory (65,536 unless it is configured
-otherwise), and says from when on. What is older is in the audit files, if there are any. A lock of
-the efficiency tier leaves no events.
+    after_help = "The cluster keeps the latest events of all locks in memory (65,536 by default). Older events are
+in the audit files, if the nodes write them. Locks of the efficiency tier have no events.
 
 Examples:
   holdfast history nightly-report
@@ -39,10 +38,10 @@ pub(crate) struct HistoryArgs {
     /// The lock's name.
     #[arg(value_parser = name::parse)]
     name: String,
-    /// Only the latest so many events.
+    /// Only the latest N events.
     #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
     limit: u32,
-    /// Only what happened so long ago or less, for example 15m.
+    /// Only events of the last D, for example 15m.
     #[arg(long, value_name = "D", value_parser = duration::parse_above_zero)]
     since: Option<Duration>,
 }
@@ -51,7 +50,7 @@ pub(crate) struct HistoryArgs {
 struct History {
     name: String,
     /// The latest last.
-    events: Vec<Happened>,
+    events: Vec<PastEvent>,
     /// There were more, before those.
     is_cut: bool,
     kept: Kept,
@@ -70,7 +69,7 @@ pub(crate) struct Kept {
 }
 
 #[derive(Debug, Serialize)]
-pub(crate) struct Happened {
+pub(crate) struct PastEvent {
     pub(crate) event: String,
     pub(crate) time: String,
     pub(crate) unix_ms: u64,
@@ -89,7 +88,10 @@ pub(crate) struct Happened {
     pub(crate) token: Option<u64>,
     /// How a hold ended.
     reason: Option<String>,
+    /// In the cluster's time, which stands still while there is no leader.
     pub(crate) held_for_ms: Option<u64>,
+    /// From the grant to the end, by the leaders' clocks; null if the grant is not among these events.
+    held_for_wall_ms: Option<u64>,
     metadata: String,
     by: String,
     detail: String,
@@ -115,22 +117,48 @@ impl Kept {
             Some(since) => format!("from {since} on (log entry {})", self.from_index),
             None => format!("from log entry {} on", self.from_index),
         };
-        Some(format!("events are kept {from}; what was before is only in the audit files"))
+        Some(format!("the cluster keeps events {from}; older ones are in the audit files"))
     }
 }
 
 /// The events of an answer, each with its owner.
-pub(crate) fn happened(answer: v1::HistoryResponse) -> Vec<Happened> {
+pub(crate) fn events_of(answer: v1::HistoryResponse) -> Vec<PastEvent> {
     let owners = answer.owners.into_iter().map(|known| (known.public_session_id, known.owner));
     let owners: BTreeMap<String, Option<v1::Owner>> = owners.collect();
-    answer.events.into_iter().map(|event| Happened::of(event, &owners)).collect()
+    let mut events: Vec<PastEvent> =
+        answer.events.into_iter().map(|event| PastEvent::of(event, &owners)).collect();
+    add_wall_times(&mut events);
+    events
 }
 
-impl Happened {
-    fn of(event: v1::WatchEvent, owners: &BTreeMap<String, Option<v1::Owner>>) -> Happened {
+/// A hold begins with its grant, and a conversion does not end it.
+fn add_wall_times(events: &mut [PastEvent]) {
+    let mut granted_at: BTreeMap<(String, u64), u64> = BTreeMap::new();
+    for event in events {
+        let hold = (event.session.clone(), event.request_id);
+        if event.event == "granted" {
+            granted_at.insert(hold, event.unix_ms);
+        } else if event.held_for_ms.is_some() {
+            let granted_at = granted_at.remove(&hold);
+            event.held_for_wall_ms = granted_at.map(|from| event.unix_ms.saturating_sub(from));
+        }
+    }
+}
+
+/// How long a lock was held, for people: by the clock on the wall, or else in the cluster's own time.
+pub(crate) fn held_for_in_words(wall_ms: Option<u64>, cluster_ms: Option<u64>) -> Option<String> {
+    match (wall_ms, cluster_ms) {
+        (Some(ms), _) => Some(in_words(ms)),
+        (None, Some(ms)) => Some(format!("{} of cluster time", in_words(ms))),
+        (None, None) => None,
+    }
+}
+
+impl PastEvent {
+    fn of(event: v1::WatchEvent, owners: &BTreeMap<String, Option<v1::Owner>>) -> PastEvent {
         let position = event.position.unwrap_or_default();
         let has_mode = event.mode() != v1::Mode::Unspecified;
-        Happened {
+        PastEvent {
             event: kind_name(event.kind()),
             time: utc(event.unix_ms),
             unix_ms: event.unix_ms,
@@ -145,6 +173,7 @@ impl Happened {
             token: (event.token > 0).then_some(event.token),
             reason: end_reason(&event),
             held_for_ms: event.held_for_ms,
+            held_for_wall_ms: None,
             metadata: String::from_utf8_lossy(&event.metadata).into_owned(),
             names: event.names,
             session: event.public_session_id,
@@ -157,7 +186,8 @@ impl Happened {
         let details = [
             self.mode.map(str::to_owned),
             self.reason.clone(),
-            self.held_for_ms.map(|ms| format!("held for {}", in_words(ms))),
+            held_for_in_words(self.held_for_wall_ms, self.held_for_ms)
+                .map(|span| format!("held for {span}")),
             (!self.by.is_empty()).then(|| format!("by {}", self.by)),
             (!self.detail.is_empty()).then(|| self.detail.clone()),
             (!self.metadata.is_empty()).then(|| format!("because: {}", self.metadata)),
@@ -179,7 +209,7 @@ impl Show for History {
         if self.events.is_empty() {
             return String::new();
         }
-        let rows: Vec<Vec<String>> = self.events.iter().map(Happened::to_row).collect();
+        let rows: Vec<Vec<String>> = self.events.iter().map(PastEvent::to_row).collect();
         table(&["TIME", "EVENT", "SESSION", "OWNER", "TOKEN", "DETAILS"], &rows)
     }
 }
@@ -190,13 +220,12 @@ fn nothing_known(history: &History, since: Option<Duration>) -> String {
     let within = since.map(|since| format!(" within {}", duration::as_written(since)));
     let within = within.unwrap_or_default();
     match kept {
-        Some(kept) => format!("nothing is known to have happened to {name}{within}: {kept}"),
-        None => {
-            let ever = if since.is_none() { ", nobody has ever asked for it" } else { "" };
-            format!(
-                "nothing has happened to {name}{within}{ever} in the correctness tier; the efficiency tier keeps no events"
-            )
-        }
+        Some(kept) => format!("there are no events of '{name}'{within}: {kept}"),
+        None if since.is_some() => format!("there are no events of '{name}'{within}"),
+        None => format!(
+            "there are no events of '{name}': no client has asked for it in the correctness tier. The efficiency tier \
+             keeps no events"
+        ),
     }
 }
 
@@ -204,15 +233,15 @@ pub(crate) async fn run(args: HistoryArgs, global: &Global) -> Result<ExitCode, 
     let past = Past { limit: args.limit, within: args.since, token: None };
     let answer = one_shot::calls(global)?.history(&args.name, past).await?;
     let (kept, is_cut) = (Kept::of(&answer), answer.is_cut);
-    let history = History { name: args.name, events: happened(answer), is_cut, kept };
+    let history = History { name: args.name, events: events_of(answer), is_cut, kept };
     let code = output::show(global.output, &history)?;
     if global.output == Format::Table {
         if history.events.is_empty() {
-            output::say(&nothing_known(&history, args.since));
+            output::message(&nothing_known(&history, args.since));
         } else if history.is_cut {
-            output::say("there is more before that; see --limit");
+            output::message("there are older events; --limit shows more");
         } else if let Some(words) = history.kept.in_words() {
-            output::say(&words);
+            output::message(&words);
         }
     }
     Ok(code)

@@ -8,7 +8,7 @@ const REASON_BYTES_MAX: usize = 512;
 
 #[derive(Debug, Args)]
 pub(crate) struct ReasonArgs {
-    /// Why, for everybody who looks at it later; recorded together with your name and host.
+    /// Why you do this. Recorded in the history, with your user name and host.
     #[arg(long, value_name = "TEXT", value_parser = parse_reason)]
     reason: String,
 }

@@ -12,11 +12,11 @@ use crate::intervention::ReasonArgs;
 use crate::one_shot;
 use crate::output::{self, Show};
 
-/// Ends a session: all its locks and all its places in queues are freed at once.
+/// Ends a session. Its locks and its places in queues are freed at once.
 ///
-/// Its client is told, if it is there, and loses all its guards.
+/// If its client is connected, it is notified and loses all its guards.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit codes: 0 ended; 64 there is no such session (any more).
+#[command(after_help = "Exit codes: 0 ended; 64 there is no such session, or it has ended.
 
 Examples:
   holdfast sessions

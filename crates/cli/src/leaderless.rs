@@ -1,6 +1,6 @@
-//! A cluster without a leader, noticed in time: for whoever does not want to wait for long (`--wait 3s`).
+//! Notices within a short `--wait` (such as 3s) that the cluster has no leader.
 //!
-//! The client library gives a cluster five or ten seconds to elect a leader, however short the wait for the lock is. Somebody who
+//! The client library gives a cluster five or ten seconds to elect a leader, however short the wait for the lock is. A caller that
 //! wants to wait less than that is told soon after this time is over; after a second at the earliest.
 
 use std::future::pending;
@@ -30,7 +30,7 @@ const ASK_PATIENCE: Duration = Duration::from_millis(1_600);
 /// What is left of that when nothing more is waited for.
 const REASON_PATIENCE: Duration = Duration::from_millis(700);
 
-/// Returns when for so long all nodes that answer have said that nobody leads; never for whoever wants to wait at least as
+/// Returns when for the whole wait all nodes that answer have known no leader; never for a caller that waits at least as
 /// long as the client library does, or did not say (none). Nodes that say nothing, or cannot be reached, are left to the
 /// call that goes on beside this.
 pub(crate) async fn noticed(wait: Option<Duration>, global: &Global) -> Problem {
@@ -38,7 +38,7 @@ pub(crate) async fn noticed(wait: Option<Duration>, global: &Global) -> Problem 
     let (Some(patience), Ok(calls)) = (patience, one_shot::calls(global)) else {
         return pending().await;
     };
-    // Whoever tries once does not stand in a queue, and makes few.
+    // A caller that tries once joins no queue, and makes few calls.
     let least = if wait == Some(Duration::ZERO) { Duration::ZERO } else { LOOK_INTERVAL_MIN };
     let mut since: Option<(Instant, JoinSet<Why>)> = None;
     loop {

@@ -8,8 +8,8 @@ use std::time::Duration;
 use clap::Args;
 use holdfast_client::unary::Unary;
 use holdfast_client::{AcquireError, Client, LossReason};
+use tokio::time::Instant;
 
-use crate::cluster;
 use crate::duration;
 use crate::efficiency::EfficiencyArgs;
 use crate::exit::{Code, Problem};
@@ -19,54 +19,60 @@ use crate::leaderless;
 use crate::name;
 use crate::obstacle;
 use crate::one_shot;
+use crate::open_session::{self, OpenWait};
 use crate::output;
 use crate::owner::OwnerArgs;
 use crate::queue_display;
+use crate::renewal_warning::RenewalWarning;
 use crate::signals::{self, Signals};
-use crate::status_fd::Story;
-use crate::supervise::{self, CommandArgs, Parting};
+use crate::status_fd::StatusEvents;
+use crate::supervise::{self, CommandArgs, SessionEnd};
 use crate::terms::TermsArgs;
 use crate::tier::TierArg;
 use crate::traced::Traced;
 
+const DEFAULT_WAIT: Duration = Duration::from_secs(60 * 60);
+
 /// Runs a command while holding a lock.
 ///
-/// The command finds the lock's name in HOLDFAST_LOCK, the fencing token in HOLDFAST_TOKEN and its
-/// full form in HOLDFAST_FENCE, which is empty for a permit: that is not fenceable. With --all,
-/// HOLDFAST_LOCK has all names, separated by commas, HOLDFAST_TOKENS and HOLDFAST_FENCES all tokens in
-/// the same order, and HOLDFAST_TOKEN and HOLDFAST_FENCE those of the first.
+/// The command finds the lock's name in HOLDFAST_LOCK, the number of the fencing token in HOLDFAST_TOKEN, and the full
+/// token, which checkers take, in HOLDFAST_FENCE. A permit has no fencing token: HOLDFAST_FENCE is empty. With --all,
+/// HOLDFAST_LOCK has all names, HOLDFAST_TOKENS and HOLDFAST_FENCES all tokens in the same order, separated by commas,
+/// and HOLDFAST_TOKEN and HOLDFAST_FENCE those of the first name.
 ///
-/// With --tier efficiency the lock lives in the leader's memory alone: it is fast, it ends when the leader
-/// changes or cannot be reached, and for a moment two can hold it. With --efficiency-redis it lives in Redis, and
-/// no node has to run. It is another lock than the one of the same name in the other tier.
+/// With --tier efficiency the lock is in the leader's memory only: it is fast, it ends when the leader changes or the
+/// client cannot reach it, and for a moment two clients can hold it. With --efficiency-redis the lock is in Redis, and
+/// no node has to run. Each tier has its own lock of a name.
 ///
-/// SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the command, unless they were ignored when
-/// this program started. If a signal ends the command, the rest of its process group ends before the lock is released;
-/// if the command exits, processes that it leaves run on without the lock. If the lock is lost the command's whole
-/// process group gets SIGTERM and, after the grace, SIGKILL. If the cluster does not answer, they come before the
-/// lease is over, so that nothing of the command runs beside the next holder. If this program is killed, the command
-/// is killed too, and then the lock is freed; if it is suspended (SIGTSTP), so is the command, and it is continued
-/// only if the lock is still held.
+/// The program passes SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 on to the command, except those that were
+/// ignored when it started. If a signal ends the command, the rest of its process group ends before the lock is
+/// released. If the command exits, processes that it leaves continue without the lock.
 ///
-/// stdin, stdout and stderr belong to the command. While it waits this program shows its place in the
-/// queue, if stderr is a terminal; a program hears of it with --status-fd.
+/// If the lock is lost, the command's process group gets SIGTERM and, after --grace, SIGKILL. If the cluster does not
+/// answer, the program warns on stderr, and both signals come before the lease ends, so that no process of the command
+/// runs beside the next holder. If this program is killed, the command is killed too, and then the lock is freed. If it
+/// is suspended (SIGTSTP), so is the command, and it continues only if the lock is still held.
+///
+/// stdin, stdout and stderr belong to the command. While the program waits, it shows its place in the queue if stderr
+/// is a terminal. Programs read the place with --status-fd.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit codes: the command's own (128+N if signal N ended it, 126 or 127 if it \
-cannot be run); 75 the lock was busy or frozen, the wait is over, or to wait would be a deadlock; 79 the \
-lock was lost.
+    override_usage = "holdfast lock [OPTIONS] <NAME> -- <CMD>...\n       holdfast lock [OPTIONS] --all <NAME,NAME> -- <CMD>...",
+    after_help = "Exit codes: the command's own (128+N if signal N ended it, 126 or 127 if it cannot be run);
+64 wrong usage; 69 the cluster is unavailable; 75 the lock is busy or frozen, the wait is over,
+or to wait would be a deadlock; 79 the lock was lost.
 
 Examples:
   holdfast lock nightly-report -- ./report.sh
   holdfast lock deploy --wait 0s -- ./deploy.sh     # try once, exit 75 if busy
   holdfast lock backup --ttl 10s --max-hold 2h -- ./backup.sh
-  holdfast lock db -- sh -c 'psql -v fence=\"$HOLDFAST_FENCE\" -f migrate.sql'
-  holdfast lock catalog --shared -- ./export.sh     # together with other readers
+  holdfast lock db -- sh -c 'psql -v ON_ERROR_STOP=1 -v fence=\"$HOLDFAST_FENCE\" -f migrate.sql'
+  holdfast lock catalog --shared -- ./export.sh     # with other readers
   holdfast lock gpu --permits 4 -- ./train.sh       # at most four at a time
-  holdfast lock thumbnails --tier efficiency -- ./thumbnails.sh   # twice would only be a waste
+  holdfast lock thumbnails --tier efficiency -- ./thumbnails.sh   # for work that is only wasted when done twice
   holdfast lock thumbnails --tier efficiency --when-down go-without -- ./thumbnails.sh
   holdfast lock --all account/1,account/2 -- ./transfer.sh
-  holdfast lock deploy --wait 0s -E 0 -- ./deploy.sh   # busy is as good as done
+  holdfast lock deploy --wait 0s -E 0 -- ./deploy.sh   # exit 0 if busy
   holdfast lock nightly --wait 0s -q -E 0 --hold-at-least 5s -- ./report.sh
   holdfast lock deploy --status-fd 3 -- ./deploy.sh 3>deploy.status"
 )]
@@ -74,24 +80,25 @@ pub(crate) struct LockArgs {
     /// The lock's name.
     #[arg(required_unless_present = "all", conflicts_with = "all", value_parser = name::parse_new)]
     name: Option<String>,
-    /// Several locks, all at one moment or none; lost as soon as one of them is.
+    /// Several locks, granted together or not at all. If one of them is lost, all are.
     #[arg(long, value_name = "NAME,NAME", value_delimiter = ',', conflicts_with = "permits",
           value_parser = name::parse_of_list)]
     all: Vec<String>,
-    /// How long to wait for the lock; 0s tries once.
-    #[arg(long, value_name = "D", default_value = "1h", allow_hyphen_values = true,
-          value_parser = duration::parse_wait)]
-    wait: Duration,
-    /// How long the lock outlives the last sign of life of this program.
+    /// How long to wait for the lock, and for a cluster that does not answer; 0s tries once. Without --wait, the
+    /// command waits 1h for the lock, and a few seconds for the cluster.
+    #[arg(long, value_name = "D", allow_hyphen_values = true, value_parser = duration::parse_wait)]
+    wait: Option<Duration>,
+    /// The lease: how long the lock stays held after the last renewal, 100ms to 24h. With less than about 3s, a change of
+    /// leader can end it.
     #[arg(long, value_name = "D", default_value = "30s", allow_hyphen_values = true,
           value_parser = duration::parse_ttl)]
     ttl: Duration,
-    /// The lock ends after this time even if the command still runs.
+    /// Ends the lock, and the command, after this time.
     #[arg(long, value_name = "D", allow_hyphen_values = true,
           value_parser = duration::parse_max_hold)]
     max_hold: Option<Duration>,
-    /// Hold the lock for this long at least, counted from the grant, even if the command ends sooner. The exit code
-    /// is the command's. A signal ends the rest of the time.
+    /// Holds the lock for at least this long after the grant, even if the command ends sooner. The exit code is the
+    /// command's. A signal ends the rest of the time.
     #[arg(long, value_name = "D", allow_hyphen_values = true,
           value_parser = duration::parse_max_hold)]
     hold_at_least: Option<Duration>,
@@ -110,18 +117,20 @@ pub(crate) async fn run(mut args: LockArgs, global: &Global) -> Result<ExitCode,
     args.child.hold_at_least = args.hold_at_least;
     args.efficiency.check_for(args.terms.tier)?;
     name::check_once_each(&args.all)?;
-    let work = async |client: &Client, signals: &mut Signals, parting: &Cell<Parting>| {
-        hold_and_run(client, &args, signals, global, parting).await
+    let began = Instant::now();
+    let work = async |client: &Client, signals: &mut Signals, session_end: &Cell<SessionEnd>| {
+        hold_and_run(client, &args, began, signals, global, session_end).await
     };
     let without = async |problem: Problem, signals: &mut Signals| {
-        not_held(problem, &args, signals, &Cell::new(Parting::Close)).await
+        not_held(problem, &args, signals, &Cell::new(SessionEnd::Close)).await
     };
     let owner = args.owner.of("lock", args.child.note());
     let mut builder = Client::builder().ttl(args.ttl).owner(owner);
     if args.terms.tier == TierArg::Efficiency {
         builder = args.efficiency.on(builder);
     }
-    supervise::with_session(&args.child, builder, Some(args.wait), global, work, without).await
+    let wait = OpenWait { wait: args.wait, retries: !args.goes_without_cluster() };
+    supervise::with_session(&args.child, builder, wait, global, work, without).await
 }
 
 /// The command does not begin; or it runs without a lock, if that was asked for.
@@ -129,28 +138,27 @@ async fn not_held(
     problem: Problem,
     args: &LockArgs,
     signals: &mut Signals,
-    parting: &Cell<Parting>,
+    session_end: &Cell<SessionEnd>,
 ) -> Result<ExitCode, Problem> {
-    let is_down = problem.code == Code::Unavailable;
-    if !is_down || args.terms.tier != TierArg::Efficiency || !args.efficiency.goes_without_cluster()
-    {
+    if problem.code != Code::Unavailable || !args.goes_without_cluster() {
         return supervise::not_held(&args.child, problem);
     }
-    output::say(&problem.words);
+    output::message(&problem.words);
     let why_lost = |reason: LossReason| reason.to_string();
     let nothing = Held::Nothing(args.names().to_vec());
-    supervise::run(&args.child, nothing, signals, parting, why_lost).await
+    supervise::run(&args.child, nothing, None, signals, session_end, why_lost).await
 }
 
 async fn hold_and_run(
     client: &Client,
     args: &LockArgs,
+    began: Instant,
     signals: &mut Signals,
     global: &Global,
-    parting: &Cell<Parting>,
+    session_end: &Cell<SessionEnd>,
 ) -> Result<ExitCode, Problem> {
     let mut traced = Traced::begin(&args.words());
-    let ended = wait_and_run(client, args, signals, global, &mut traced, parting).await;
+    let ended = wait_and_run(client, args, began, signals, global, &mut traced, session_end).await;
     traced.finish().await;
     ended
 }
@@ -158,22 +166,24 @@ async fn hold_and_run(
 async fn wait_and_run(
     client: &Client,
     args: &LockArgs,
+    began: Instant,
     signals: &mut Signals,
     global: &Global,
     traced: &mut Traced,
-    parting: &Cell<Parting>,
+    session_end: &Cell<SessionEnd>,
 ) -> Result<ExitCode, Problem> {
     let calls = one_shot::calls(global)?;
-    let story = args.child.story();
+    let status_events = args.child.status_events();
+    let wait = open_session::wait_left(args.total_wait(), began);
     let acquired = tokio::select! {
         biased;
         // It was meant for the command, which will not begin.
         signal = signals.next() => return Ok(signals::exit_code(signal)),
-        acquired = acquire(client, args, traced.traceparent()) => acquired,
-        problem = leaderless::noticed(Some(args.wait).filter(|_| !args.is_outside()), global) => {
-            return not_held(problem, args, signals, parting).await;
+        acquired = acquire(client, args, wait, traced.traceparent()) => acquired,
+        problem = leaderless::noticed(args.wait.filter(|_| !args.is_outside()), global) => {
+            return not_held(problem, args, signals, session_end).await;
         }
-        never = show_wait(args, &calls, &story) => match never {},
+        never = show_wait(args, &calls, &status_events) => match never {},
     };
     traced.answered(&acquired);
     let problem = match acquired {
@@ -181,31 +191,33 @@ async fn wait_and_run(
             let why_lost = |reason| {
                 // A lock that was lost is not given back as if the work under it had been finished.
                 if args.terms.lock_delay.is_some() {
-                    parting.set(Parting::Leave);
+                    session_end.set(SessionEnd::Leave);
                 }
                 format!("lost the lock {}: {}", args.words(), why(reason, args))
             };
-            return supervise::run(&args.child, held, signals, parting, why_lost).await;
+            let renewals = (!args.is_outside()).then(|| RenewalWarning::new(client, &calls));
+            return supervise::run(&args.child, held, renewals, signals, session_end, why_lost)
+                .await;
         }
         Err(AcquireError::Unavailable(unavailable)) => {
-            cluster::why_unavailable(unavailable, global).await
+            open_session::why_unavailable(unavailable, global).await
         }
         // Of that the cluster knows nothing.
         Err(error) if args.is_outside() => error.into(),
         Err(error) => {
-            obstacle::why_not(error, &calls, args.terms.tier, args.names(), args.wait).await
+            obstacle::why_not(error, &calls, args.terms.tier, args.names(), args.total_wait()).await
         }
     };
-    not_held(problem, args, signals, parting).await
+    not_held(problem, args, signals, session_end).await
 }
 
 /// Outside of the cluster there is no queue that could be shown.
-async fn show_wait(args: &LockArgs, calls: &Unary, story: &Story) -> Infallible {
+async fn show_wait(args: &LockArgs, calls: &Unary, status_events: &StatusEvents) -> Infallible {
     match args.is_outside() {
         true => std::future::pending().await,
         false => {
             let is_quiet = args.child.is_quiet();
-            queue_display::show(args.names(), args.terms.tier, calls, story, is_quiet).await
+            queue_display::show(args.names(), args.terms.tier, calls, status_events, is_quiet).await
         }
     }
 }
@@ -213,10 +225,11 @@ async fn show_wait(args: &LockArgs, calls: &Unary, story: &Story) -> Infallible 
 async fn acquire(
     client: &Client,
     args: &LockArgs,
+    wait: Duration,
     traceparent: String,
 ) -> Result<Held, AcquireError> {
     if let Some(name) = &args.name {
-        let mut request = args.terms.on_one(client.lock(name)).wait(args.wait);
+        let mut request = args.terms.on_one(client.lock(name)).wait(wait);
         request = request.traceparent(traceparent);
         if let Some(max_hold) = args.max_hold {
             request = request.max_hold(max_hold);
@@ -224,7 +237,7 @@ async fn acquire(
         return request.acquire().await.map(Held::One);
     }
     let members = args.all.iter().map(|name| args.terms.member(name));
-    let mut request = args.terms.on_all(client.lock_all(members)).wait(args.wait);
+    let mut request = args.terms.on_all(client.lock_all(members)).wait(wait);
     request = request.traceparent(traceparent);
     if let Some(max_hold) = args.max_hold {
         request = request.max_hold(max_hold);
@@ -240,7 +253,16 @@ impl LockArgs {
         }
     }
 
-    /// Whether the lock is kept by somebody else than the cluster.
+    fn total_wait(&self) -> Duration {
+        self.wait.unwrap_or(DEFAULT_WAIT)
+    }
+
+    /// Whether the command runs without a lock if no node serves it.
+    fn goes_without_cluster(&self) -> bool {
+        self.terms.tier == TierArg::Efficiency && self.efficiency.goes_without_cluster()
+    }
+
+    /// Whether the lock is kept by another service than the cluster.
     fn is_outside(&self) -> bool {
         self.terms.tier == TierArg::Efficiency && self.efficiency.is_outside()
     }
@@ -271,10 +293,7 @@ fn why(reason: LossReason, args: &LockArgs) -> String {
         (LossReason::OwnTimeOver | LossReason::MaxHold, Some(max_hold)) => {
             format!("the --max-hold of {} is over", duration::as_written(max_hold))
         }
-        (LossReason::Expired | LossReason::SessionExpired, _) if !args.is_outside() => format!(
-            "the cluster heard nothing from us, or we from it, for the --ttl of {}",
-            duration::as_written(args.ttl)
-        ),
-        _ => reason.to_string(),
+        _ if args.is_outside() => reason.to_string(),
+        _ => supervise::why_lease_ended(reason, args.ttl),
     }
 }

@@ -27,7 +27,7 @@ pub(crate) fn to_stderr(default_filter: &str) {
 pub(crate) fn start(default_filter: &str, format: LogFormat) -> LogControl {
     let asked = std::env::var(VARIABLE).unwrap_or_else(|_| default_filter.to_owned());
     let filter = parse(&asked).unwrap_or_else(|wrong| {
-        output::say(&format!("{VARIABLE} is ignored: {wrong}"));
+        output::message(&format!("{VARIABLE} is ignored: {wrong}"));
         parse(default_filter).unwrap_or_default()
     });
     let (filter, handle) = reload::Layer::new(filter);

@@ -16,7 +16,7 @@ use crate::status::OwnerInfo;
 use crate::text::{quoted, table};
 use crate::token;
 
-/// Lists the locks that are held or waited for.
+/// Lists the locks that are held, waited for, or closed by a lock delay.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   holdfast ls
@@ -39,9 +39,9 @@ struct Locks {
 #[derive(Debug, Serialize)]
 struct Lock {
     name: String,
-    /// `held`, `awaited` (free, and somebody waits) or `closed` (by a lock delay).
+    /// `held`, `awaited` (free, with a queue) or `closed` (by a lock delay).
     state: &'static str,
-    /// How the first holder has it; empty if nobody has.
+    /// The mode of the first holder; empty if there is none.
     mode: &'static str,
     /// Of a semaphore, else 0.
     permits: u32,

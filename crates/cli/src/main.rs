@@ -38,18 +38,22 @@ mod lock;
 mod log;
 mod ls;
 mod man;
+mod misuse_hint;
 mod mode;
 mod name;
 mod new_cluster;
+mod nonblocking_output;
 mod observe;
 mod obstacle;
 mod one_shot;
+mod open_session;
 mod output;
 mod owner;
 mod queue_display;
 mod recover;
 mod release;
 mod renew;
+mod renewal_warning;
 mod reopen;
 mod running;
 mod server;
@@ -71,9 +75,7 @@ mod token;
 mod top;
 mod traced;
 mod transfer;
-mod voice;
 mod watch;
-mod whereabouts;
 mod who;
 mod why;
 
@@ -100,7 +102,7 @@ fn main() -> ExitCode {
     match run(cli) {
         Ok(code) => code,
         Err(problem) => {
-            output::say(&problem.words);
+            output::message(&problem.words);
             problem.code.into()
         }
     }

@@ -14,7 +14,7 @@ use crate::output;
   holdfast man --dir ./man1
   holdfast man --dir ./man1 && man ./man1/holdfast-lock.1")]
 pub(crate) struct ManArgs {
-    /// The directory; it is made if it is not there.
+    /// The directory. The command creates it if it does not exist.
     #[arg(long, value_name = "D")]
     dir: PathBuf,
 }
@@ -26,6 +26,6 @@ pub(crate) fn run(args: &ManArgs, command: Command) -> Result<ExitCode, Problem>
         let words = format!("cannot write manual pages to {}: {error}", args.dir.display());
         Problem::new(Code::Unavailable, words)
     })?;
-    output::say(&format!("manual pages are in {}", args.dir.display()));
+    output::message(&format!("manual pages are in {}", args.dir.display()));
     Ok(ExitCode::SUCCESS)
 }

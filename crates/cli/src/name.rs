@@ -1,4 +1,4 @@
-//! Names of locks, looked at before anybody is asked: a mistake is told with 64, whether or not a cluster is there.
+//! Checks names of locks before the cluster is asked: a mistake ends with 64, also without a cluster.
 
 use std::collections::BTreeSet;
 

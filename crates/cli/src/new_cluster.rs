@@ -11,15 +11,15 @@ use crate::token;
 
 #[derive(Debug, Args)]
 pub(crate) struct NewClusterArgs {
-    /// New tokens of both tiers are higher than this one: a number, or the full form of a token. They are in any case
-    /// higher than the last token of the state that is left + 2^40, and than the milliseconds since 1970 x 2^20. It
-    /// has to be given where the clock cannot tell which tokens were granted after the state was written, and where a
-    /// cluster was restored from the same state before by a clock that was ahead or with a floor.
+    /// New tokens of both tiers are higher than this one: a number, or the full form of a token. In any case they are
+    /// higher than the last token of the saved state + 2^40, and than the milliseconds since 1970 x 2^20. State it if
+    /// the clock cannot tell which tokens were granted after the state was saved, and if the same state was restored
+    /// before with a wrong clock or with a floor.
     #[arg(long, value_name = "TOKEN", value_parser = token::parse_floor)]
     token_floor: Option<u64>,
-    /// For how long the new cluster grants nothing, so that those who held locks in the old one have noticed.
-    /// By default the longest TTL of all sessions, and 30 s at least; 0s if the old cluster has been down for
-    /// longer than that.
+    /// How long the new cluster grants nothing, so that the holders of the old cluster have ended their work. The
+    /// default is the longest TTL of all sessions, and at least 30s. Use 0s if the old cluster has been down for
+    /// longer.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     closed_for: Option<Duration>,
 }
@@ -71,9 +71,9 @@ impl NewClusterReport {
             None => "the efficiency tier has no tokens left, and is off".to_owned(),
         };
         format!(
-            "  the cluster has the new id {}\n  {} sessions ended, with {} holds and {} waits: whoever comes back \
-             acquires anew\n  tokens went up to {} before; new ones are higher than {}\n  {best_effort}\n  nothing is granted \
-             for the first {} s (`holdfast thaw '' --reason ...` ends that earlier)\n",
+            "  the cluster has the new id {}\n  {} sessions ended, with {} holds and {} waits: clients that come \
+             back acquire again\n  tokens went up to {} before; new ones are higher than {}\n  {best_effort}\n  the cluster grants \
+             nothing for the first {} s (`holdfast thaw '' --reason ...` ends that earlier)\n",
             self.cluster_id,
             self.sessions_ended,
             self.holds_ended,

@@ -14,11 +14,11 @@ use crate::one_shot;
 use crate::output;
 use crate::text::on_one_line;
 
-/// Tells who leads an election: at once, and whenever that changes.
+/// Prints the leader of an election, now and whenever it changes.
 ///
-/// One line for each leader, each value that it proclaims, and each vacancy, in order; on a terminal in words,
-/// in a pipe as JSON. It goes on over broken connections and changes of the cluster's leader; if it could not
-/// do so without a gap, it says that leaders may have been missed.
+/// One line for each leader, each value and each vacancy, in order: text on a terminal, JSON in a pipe. The command
+/// continues over broken connections and changes of the cluster's leader. If it may have missed leaders, it prints
+/// that.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   holdfast observe scheduler
@@ -28,7 +28,7 @@ pub(crate) struct ObserveArgs {
     /// The election's name.
     #[arg(value_parser = name::parse)]
     name: String,
-    /// Only who leads now, or that nobody does.
+    /// Prints the present leader, or that there is none, and ends.
     #[arg(long)]
     once: bool,
 }
@@ -46,7 +46,8 @@ pub(crate) async fn run(args: ObserveArgs, global: &Global) -> Result<ExitCode, 
             Ok(observed) => observed,
             // Who has observed for a while wants to go on when the cluster is back.
             Err(CallError::Unavailable(unavailable)) if told_something => {
-                output::say(&format!("{unavailable}; still trying"));
+                let problem = Problem::from(&unavailable);
+                output::message(&format!("{}; trying again", problem.first_line()));
                 continue;
             }
             Err(error) => return Err(error.into()),
@@ -82,6 +83,6 @@ fn in_words(observed: &Observed) -> String {
             leader.session
         ),
         Observed::Missed { why } => format!("missed  leaders may have come and gone: {why}"),
-        _ => "vacant  nobody leads".to_owned(),
+        _ => "vacant  no leader".to_owned(),
     }
 }

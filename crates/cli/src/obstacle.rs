@@ -1,4 +1,4 @@
-//! What stands between somebody and a lock, in words: for `why`, and for whoever did not get it.
+//! Why a lock is not granted, in words: for `why`, and for commands that did not get it.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::status::{Holder, OwnerInfo};
 use crate::text::quoted;
 use crate::tier::TierArg;
 
-/// Whoever is told that a lock is busy does not wait long to hear who has it.
+/// A command that found the lock busy does not wait longer to name the holder.
 const BUSY_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Of several names, so many are looked at.
@@ -75,7 +75,7 @@ fn held(status: &v1::StatusResponse) -> Option<Obstacle> {
     let by = holder.owner.in_words();
     let words = match (first.mode(), status.holder_count) {
         (v1::Mode::Permit, count) if count < u64::from(permits_of(status, first)) => {
-            // Enough are left, unless somebody is ahead who cannot have one.
+            // Enough are left, unless the first in the queue cannot take one.
             return status.waiters.first().filter(|_| status.waiter_count > 0).map(|waiter| {
                 let owner = OwnerInfo::from(waiter.owner.clone()).in_words();
                 Obstacle {
@@ -110,7 +110,7 @@ fn held(status: &v1::StatusResponse) -> Option<Obstacle> {
     })
 }
 
-/// Permits are out, and one more can be had: nothing is in the way of whoever wants one, and all of it of everybody else.
+/// Some permits are out and some are left: a request for a permit is granted, any other waits for all of them.
 pub(crate) fn of_others(status: &v1::StatusResponse) -> Option<String> {
     let first = status.holders.first().filter(|holder| holder.mode() == v1::Mode::Permit)?;
     let (out, permits) = (status.holder_count, permits_of(status, first));
@@ -124,7 +124,7 @@ fn permits_of(status: &v1::StatusResponse, holder: &v1::Holder) -> u32 {
     if status.permits > 0 { status.permits } else { holder.permits }
 }
 
-/// Nobody holds it, and the first in line cannot take it yet.
+/// It is not held, and the first in the queue cannot take it yet.
 fn reserved(status: &v1::StatusResponse) -> Option<Obstacle> {
     let first = status.waiters.first()?;
     let owner = OwnerInfo::from(first.owner.clone()).in_words();
@@ -144,7 +144,7 @@ fn also_needed(waiter: &v1::Waiter) -> Option<String> {
     Some(format!("see what keeps it from {also}: `holdfast why {}`", quoted(also)))
 }
 
-/// For whoever did not get the locks, at once or within the wait. Who is in the way is told if the
+/// For a command that did not get the locks, at once or within the wait. It names the holder if the
 /// cluster tells it quickly; it may have changed since.
 pub(crate) async fn why_not(
     error: AcquireError,
@@ -178,7 +178,7 @@ pub(crate) async fn why_not(
     };
     let words = match &found {
         Some((name, words)) => format!("{within}{name} {words}"),
-        None => format!("{within}{all}: somebody else was in the way until a moment ago"),
+        None => format!("{within}{all}: another session held it until a moment ago; try again"),
     };
     let name = found.map_or(names.first(), |(name, _)| Some(name));
     let verb = match tier {

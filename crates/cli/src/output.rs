@@ -24,7 +24,7 @@ pub(crate) fn show(format: Format, data: &impl Show) -> Result<ExitCode, Problem
     data_to_stdout(&text(format, data)?).map(|()| ExitCode::SUCCESS)
 }
 
-/// As [`show`], of what must not get lost: it is a mistake if nobody is there to read it.
+/// As [`show`], for data that must not get lost: a closed stdout is an error.
 pub(crate) fn hand_over(format: Format, data: &impl Show) -> Result<ExitCode, Problem> {
     let text = text(format, data)?;
     write_all(&text).map(|()| ExitCode::SUCCESS).map_err(cannot_write)
@@ -56,7 +56,7 @@ fn cannot_write(error: io::Error) -> Problem {
     Problem::new(Code::Unavailable, format!("cannot write to stdout: {error}"))
 }
 
-/// One of many lines, at once. False: whoever reads has gone, which is how an endless story usually ends.
+/// Writes one of many lines, unbuffered. False: the reader has closed the pipe.
 pub(crate) fn line_to_stdout(line: &str) -> Result<bool, Problem> {
     match write_all(&format!("{line}\n")) {
         Ok(()) => Ok(true),
@@ -65,7 +65,7 @@ pub(crate) fn line_to_stdout(line: &str) -> Result<bool, Problem> {
     }
 }
 
-/// Returns when whoever reads stdout has gone, though nothing was written. Of what is no pipe that is never known.
+/// Returns when the reader of stdout has closed its pipe, though nothing was written. Never, if stdout is no pipe.
 pub(crate) async fn reader_gone() {
     loop {
         tokio::time::sleep(LOOK_FOR_READER_EVERY).await;
@@ -79,12 +79,12 @@ pub(crate) async fn reader_gone() {
     }
 }
 
-/// To a person, on stderr. If that is closed there is nobody to tell.
-pub(crate) fn say(words: &str) {
-    let _ = io::stderr().lock().write_all(as_said(words).as_bytes());
+/// A message for people, on stderr, if that is open.
+pub(crate) fn message(words: &str) {
+    let _ = io::stderr().lock().write_all(message_line(words).as_bytes());
 }
 
 /// A line of stderr that is ours.
-pub(crate) fn as_said(words: &str) -> String {
+pub(crate) fn message_line(words: &str) -> String {
     format!("holdfast: {}\n", visible(words))
 }

@@ -13,7 +13,7 @@ const TEXT_BYTES_MAX: usize = 200;
 
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct OwnerArgs {
-    /// Who is behind this, for people who look at the lock; shown in place of the program's name.
+    /// The owner that listings show, instead of the program's name.
     #[arg(long, value_name = "TEXT", value_parser = parse)]
     owner: Option<String>,
 }

@@ -1,27 +1,34 @@
-//! What somebody sees who waits for a lock: a line that moves, with the place in the queue and who is in the
-//! way. On a terminal only; a program hears the place through `--status-fd`.
+//! What a caller sees while it waits for a lock. On a terminal: a line that moves, with the place in the queue and what
+//! is in the way. With `--status-fd`: the place. Everywhere: that the cluster does not answer.
 
 use std::convert::Infallible;
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
-use holdfast_client::unary::Unary;
+use holdfast_client::unary::{CallError, Unary};
 use holdfast_proto::v1;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::duration::in_words;
+use crate::exit::Problem;
 use crate::obstacle;
+use crate::output;
 use crate::status::OwnerInfo;
-use crate::status_fd::Story;
+use crate::status_fd::StatusEvents;
 use crate::text::on_one_line;
 use crate::tier::TierArg;
 
 const FRAMES: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
 const FRAME_TIME: Duration = Duration::from_millis(100);
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// Of several names, so many are looked at.
+/// How often the queue is read for a reader of the place.
+const READ_INTERVAL: Duration = Duration::from_secs(1);
+/// How often it is read for nothing but the warning that the cluster does not answer. Heartbeats are as frequent.
+const WARNING_INTERVAL: Duration = Duration::from_secs(5);
+/// A node without a leader needs a second or two to say why there is none.
+const READ_PATIENCE: Duration = Duration::from_millis(2_500);
+/// Of several names, so many are read.
 const NAMES_MAX: usize = 8;
-/// Somebody who gets the lock at once has nothing to read.
+/// A caller that gets the lock at once has nothing to read.
 const QUIET_TIME: Duration = Duration::from_millis(300);
 
 /// Shows it until it is dropped; never returns.
@@ -29,42 +36,51 @@ pub(crate) async fn show(
     names: &[String],
     tier: TierArg,
     calls: &Unary,
-    story: &Story,
+    status_events: &StatusEvents,
     is_quiet: bool,
 ) -> Infallible {
+    if is_quiet && !status_events.has_listener() {
+        return std::future::pending().await;
+    }
     let on_terminal = !is_quiet
         && io::stderr().is_terminal()
         && std::env::var_os("TERM").is_none_or(|kind| kind != "dumb");
-    if !on_terminal && !story.has_listener() {
-        return std::future::pending().await;
-    }
-    tokio::time::sleep(QUIET_TIME).await;
+    let has_reader = on_terminal || status_events.has_listener();
+    let read_interval = if has_reader { READ_INTERVAL } else { WARNING_INTERVAL };
+    tokio::time::sleep(if has_reader { QUIET_TIME } else { WARNING_INTERVAL }).await;
     let since = Instant::now() - QUIET_TIME;
     let mut line = on_terminal.then(Line::new);
-    let calls = calls.clone().timeout(LOOK_INTERVAL);
+    let calls = calls.clone().timeout(READ_PATIENCE);
     let mut frames = interval(FRAME_TIME);
     frames.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    let mut seen = Seen::default();
+    let mut view = QueueView::default();
     loop {
-        let look = look(names, tier, &calls);
-        tokio::pin!(look);
-        let next_look = Instant::now() + LOOK_INTERVAL;
-        let mut looked = false;
-        while Instant::now() < next_look || !looked {
+        let read = read_queues(names, tier, &calls);
+        tokio::pin!(read);
+        let next_read = Instant::now() + read_interval;
+        let mut is_read = false;
+        while Instant::now() < next_read || !is_read {
             tokio::select! {
-                now_seen = &mut look, if !looked => {
-                    looked = true;
-                    if let Some(position) = now_seen.position.filter(|_| now_seen.position != seen.position) {
-                        story.waiting(position);
+                now = &mut read, if !is_read => {
+                    is_read = true;
+                    let was_answered = view.no_answer.is_none();
+                    view.take(now);
+                    match &view.no_answer {
+                        Some(cause) if was_answered && !on_terminal && !is_quiet => {
+                            output::message(&format!("still waiting for {}: {cause}", names.join(",")));
+                        }
+                        None if !was_answered && !on_terminal && !is_quiet => {
+                            output::message(&format!("the cluster answers again; waiting for {}", names.join(",")));
+                        }
+                        _ => {}
                     }
-                    // If nobody answered, what was seen before is better than nothing.
-                    if now_seen.position.is_some() {
-                        seen = now_seen;
+                    if let Some(position) = view.news() {
+                        status_events.waiting(position);
                     }
                 }
                 _ = frames.tick() => {
                     if let Some(line) = &mut line {
-                        line.draw(|room| seen.words(names, since.elapsed(), room));
+                        line.draw(|room| view.words(names, since.elapsed(), room));
                     }
                 }
             }
@@ -72,64 +88,101 @@ pub(crate) async fn show(
     }
 }
 
-/// What the last look has shown.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Seen {
-    /// In the longest queue of those in which we stand.
-    position: Option<u64>,
-    /// The lock whose queue that is, and who or what is in the way.
+/// What the caller knows of the queues in which it waits.
+#[derive(Debug, Default)]
+struct QueueView {
+    place: Option<Place>,
+    /// The position that was told last.
+    told: Option<u64>,
+    /// Why the last read was not answered.
+    no_answer: Option<String>,
+}
+
+/// In the longest queue of those in which the caller waits.
+#[derive(Debug, PartialEq, Eq)]
+struct Place {
+    position: u64,
+    /// The lock whose queue that is, and what is in the way.
     name: String,
     obstacle: String,
     /// In few words: the first holder.
     holder: String,
 }
 
-impl Seen {
+impl QueueView {
+    /// A read that was not answered leaves the place as it was known.
+    fn take(&mut self, read: Result<Option<Place>, CallError>) {
+        match read {
+            Ok(place) => {
+                self.no_answer = None;
+                self.place = place.or_else(|| self.place.take());
+            }
+            Err(error) => {
+                self.no_answer = Some(on_one_line(Problem::from(error).first_line()));
+            }
+        }
+    }
+
+    /// The position, if it is another one than before.
+    fn news(&mut self) -> Option<u64> {
+        let position = self.place.as_ref().map(|place| place.position)?;
+        (self.told.replace(position) != Some(position)).then_some(position)
+    }
+
     /// All of it if there is room, else so that the holder can still be read: names are long, and can be looked up.
     fn words(&self, names: &[String], waited: Duration, room: usize) -> String {
         let waited = in_words(waited.as_secs().saturating_mul(1_000));
-        let Some(position) = self.position else {
-            return format!("waiting for {} since {waited}", names.join(","));
+        if let Some(cause) = &self.no_answer {
+            return format!("waiting for {waited}: {cause}");
+        }
+        let Some(Place { position, name, obstacle, holder }) = &self.place else {
+            return format!("waiting for {} for {waited}", names.join(","));
         };
         let place =
-            format!("waiting for {} since {waited}, place {position} in line", names.join(","));
-        let obstacle = match self.obstacle.as_str() {
+            format!("waiting for {} for {waited}, place {position} in line", names.join(","));
+        let obstacle = match obstacle.as_str() {
             "" => String::new(),
-            obstacle => format!("; {} {obstacle}", self.name),
+            obstacle => format!("; {name} {obstacle}"),
         };
-        if place.chars().count() + obstacle.chars().count() <= room || self.holder.is_empty() {
+        if place.chars().count() + obstacle.chars().count() <= room || holder.is_empty() {
             return place + &obstacle;
         }
         let before = format!("place {position} for {waited}: ");
         let between = " is held by ";
         let left = room.saturating_sub(before.len() + between.len());
         // The holder may have two thirds, and what the name leaves.
-        let name_room = (left / 3).max(left.saturating_sub(self.holder.chars().count()));
-        let name = elided(&self.name, name_room);
-        let holder = elided(&self.holder, left.saturating_sub(name.chars().count()));
+        let name_room = (left / 3).max(left.saturating_sub(holder.chars().count()));
+        let name = elided(name, name_room);
+        let holder = elided(holder, left.saturating_sub(name.chars().count()));
         format!("{before}{name}{between}{holder}")
     }
 }
 
-async fn look(names: &[String], tier: TierArg, calls: &Unary) -> Seen {
-    let mut seen = Seen::default();
+/// None: the caller is in none of the queues yet.
+async fn read_queues(
+    names: &[String],
+    tier: TierArg,
+    calls: &Unary,
+) -> Result<Option<Place>, CallError> {
+    let mut longest: Option<Place> = None;
     for name in names.iter().take(NAMES_MAX) {
-        let Ok(status) = calls.status(name).await else { continue };
-        let status = tier.part_of(status);
-        if let Some(position) = own_position(&status).filter(|own| Some(*own) > seen.position) {
-            let obstacle = obstacle::of(&status).into_iter().next();
-            let holder = status.holders.first().and_then(|holder| holder.owner.clone());
-            seen = Seen {
-                position: Some(position),
-                name: on_one_line(name),
-                obstacle: obstacle.map(|it| on_one_line(&it.words)).unwrap_or_default(),
-                holder: holder
-                    .map(|owner| on_one_line(&OwnerInfo::from(Some(owner)).in_words()))
-                    .unwrap_or_default(),
-            };
-        }
+        let status = tier.part_of(calls.status(name).await?);
+        let known = longest.as_ref().map(|place| place.position);
+        let Some(position) = own_position(&status).filter(|own| Some(*own) > known) else {
+            continue;
+        };
+        let obstacle = obstacle::of(&status).into_iter().next();
+        let holder = status.holders.first().and_then(|holder| holder.owner.clone());
+        longest = Some(Place {
+            position,
+            name: on_one_line(name),
+            obstacle: obstacle.map(|it| on_one_line(&it.words)).unwrap_or_default(),
+            holder: holder
+                .map(|owner| on_one_line(&OwnerInfo::from(Some(owner)).in_words()))
+                .unwrap_or_default(),
+        });
     }
-    seen
+    Ok(longest)
 }
 
 /// The beginning and the end of a text, so that it fits.
@@ -144,7 +197,7 @@ fn elided(text: &str, room: usize) -> String {
     format!("{start}…{end}")
 }
 
-/// Only one `holdfast` runs under this host and process id, and it waits for one thing.
+/// One `holdfast` runs under this host and process id, and it makes one request.
 fn own_position(status: &v1::StatusResponse) -> Option<u64> {
     let host = holdfast_client::host_name();
     let is_us = |owner: &v1::Owner| owner.host == host && owner.pid == std::process::id();
@@ -152,7 +205,7 @@ fn own_position(status: &v1::StatusResponse) -> Option<u64> {
     ours.map(|waiter| waiter.position)
 }
 
-/// A line of the terminal that is written anew again and again, and gone at the end.
+/// A line of the terminal that is drawn over and over, and removed at the end.
 struct Line {
     frame: usize,
 }
@@ -183,6 +236,8 @@ impl Drop for Line {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_client::{Unavailable, UnavailableCause};
+
     use super::*;
 
     #[test]
@@ -204,14 +259,31 @@ mod tests {
 
     #[test]
     fn the_line_tells_place_and_time_and_who_is_in_the_way() {
-        let seen = seen("a", "is held by x", "x");
-        let words = seen.words(&["a".to_owned()], Duration::from_secs(61), 77);
-        assert_eq!(words, "waiting for a since 1m01s, place 2 in line; a is held by x");
+        let view = view("a", "is held by x", "x");
+        let words = view.words(&["a".to_owned()], Duration::from_secs(61), 77);
+        assert_eq!(words, "waiting for a for 1m01s, place 2 in line; a is held by x");
     }
 
-    fn seen(name: &str, obstacle: &str, holder: &str) -> Seen {
+    #[test]
+    fn the_line_says_that_the_cluster_does_not_answer() {
+        let mut view = view("a", "is held by x", "x");
+        let no_leader = Unavailable {
+            message: "b:2 knows no leader".to_owned(),
+            cause: UnavailableCause::NoLeader,
+            may_have_happened: false,
+        };
+        view.take(Err(CallError::Unavailable(no_leader)));
+        let words = view.words(&["a".to_owned()], Duration::from_secs(61), 77);
+        assert!(words.starts_with("waiting for 1m01s: the cluster has no leader"), "{words}");
+        assert!(!words.contains("held by x"), "{words}");
+        view.take(Ok(None));
+        assert!(view.words(&["a".to_owned()], Duration::ZERO, 77).contains("place 2"));
+    }
+
+    fn view(name: &str, obstacle: &str, holder: &str) -> QueueView {
         let (name, obstacle, holder) = (name.to_owned(), obstacle.to_owned(), holder.to_owned());
-        Seen { position: Some(2), name, obstacle, holder }
+        let place = Some(Place { position: 2, name, obstacle, holder });
+        QueueView { place, ..QueueView::default() }
     }
 
     #[test]
@@ -221,7 +293,7 @@ mod tests {
             let name = format!("jobs/{}/end", "x".repeat(length));
             let obstacle =
                 format!("is held by {holder} under token 42 for 3m12s, because: month end");
-            let words = seen(&name, &obstacle, holder).words(
+            let words = view(&name, &obstacle, holder).words(
                 std::slice::from_ref(&name),
                 Duration::from_secs(61),
                 77,
@@ -235,7 +307,7 @@ mod tests {
             assert!(words.contains("jobs/") && words.contains("place 2 for 1m01s"), "{words}");
         }
         let long = "y".repeat(100);
-        let words = seen("deploy", &format!("is held by {long}"), &long).words(
+        let words = view("deploy", &format!("is held by {long}"), &long).words(
             &["deploy".into()],
             Duration::from_secs(1),
             77,

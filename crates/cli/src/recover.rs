@@ -15,28 +15,28 @@ use crate::output::{self, Show};
 use crate::text::quoted;
 
 const WARNING: &str = "\
-`holdfast recover` gives up the cluster that this node belonged to, and makes a new one of this node alone.
+`holdfast recover` abandons the cluster of this node, and creates a new cluster of this node alone.
 
-  * What was acknowledged and is not in this node's log is LOST: locks that were granted are free again.
-  * Entries of its log that nobody else confirmed count as if they had been.
-  * All sessions end. Their holders have to acquire anew, with tokens above all earlier ones. Only a resource
-    that checks tokens is protected from those who do not notice in time.
+  * Everything that the old cluster acknowledged and this node does not have is LOST: such locks are free again.
+  * Log entries of this node that no other node confirmed become valid.
+  * All sessions end. Holders have to acquire again, and get tokens above all earlier ones. A holder that does not
+    notice this in time can still write to a resource that does not check tokens.
   * If a majority of the old nodes is alive after all, there will be TWO clusters that both grant locks.
-    Make sure that they never start again: wipe their data directories.
+    Make sure that the old nodes never start again: wipe their data directories.
   * Do it on ONE node: the one with the highest `applied` in `holdfast cluster status`, or in its log.
 
-As long as a majority can come back with its data, bring it back instead.";
+If a majority of the nodes can come back with its data, start those nodes instead.";
 
-/// Goes on with one node when the majority is lost for good. Loses what that node did not know.
+/// Recovers from quorum loss: continues with one node when the others are lost for good.
 ///
-/// Run it on the machine of one stopped node that still has its data. It becomes the only voter of a new
-/// cluster, with a new cluster id, so that other nodes of the old one and it refuse each other. All sessions
-/// end, and tokens go on above all that the old cluster can have granted. Its old files are kept aside. The
-/// other machines are wiped and join anew with `holdfast cluster add`.
+/// Loses what that node did not know. Run it on the machine of one stopped node that still has its data. That node
+/// becomes the only voter of a new cluster with a new cluster id, so it and other nodes of the old cluster refuse each
+/// other. All sessions end. New tokens are higher than all that the old cluster can have granted. The old files are
+/// kept aside. Wipe the other machines, and add them with `holdfast cluster add`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit codes: 64 the flag is missing, the majority still answers, or there is no data; 69 the disk does not
-serve; 75 the node runs.
+    after_help = "Exit codes: 0 recovered; 64 the flag is missing, the majority still answers, or there is no data;
+69 the disk fails; 75 the node runs.
 
 Examples:
   holdfast recover --config node-3.toml
@@ -46,7 +46,7 @@ pub(crate) struct RecoverArgs {
     /// The configuration of the node that is left.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
-    /// Says that the other nodes will not come back, and that you have read what that means.
+    /// Confirms that the other nodes will not come back, and that what only they knew is lost.
     #[arg(long)]
     i_lost_the_majority: bool,
     #[command(flatten)]
@@ -101,12 +101,12 @@ pub(crate) async fn run(args: RecoverArgs, global: &Global) -> Result<ExitCode, 
         let words = format!("{WARNING}\n\nIf that is what you want, say --i-lost-the-majority");
         return Err(Problem::new(Code::Usage, words));
     }
-    output::say(WARNING);
+    output::message(WARNING);
     let config = NodeConfig::load(&args.config)
         .map_err(|error| Problem::new(Code::Usage, error.to_string()))?;
     let survivor = Survivor::open(&config)?;
     refuse_if_majority_lives(&survivor, &config, global).await?;
-    let recovered = survivor.go_on_alone((&args.new).into())?;
+    let recovered = survivor.recover_alone((&args.new).into())?;
     let file = quoted(&args.config.to_string_lossy());
     output::show(global.output, &Report::of(recovered, &config, file))
 }

@@ -10,22 +10,22 @@ use serde::Serialize;
 
 use crate::exit::{Code, Problem};
 use crate::global::Global;
+use crate::misuse_hint::ClaimedHold;
 use crate::name;
 use crate::one_shot;
 use crate::output::{self, Show};
 use crate::text::quoted;
 use crate::tier::TierArg;
 use crate::token::{self, TokenArg};
-use crate::whereabouts::Sought;
 
-/// Gives back a lock that `holdfast acquire` took, and closes its session.
+/// Releases a lock that `holdfast acquire` took, and closes its session.
 ///
-/// The session belongs to this one lock: whatever else was taken with it is freed too.
+/// The session belongs to this one lock. Everything else that it holds is released too.
 #[derive(Debug, Args)]
 #[command(after_help = "Prints released, already_released, not_owner or expired.
-Exit codes: 0 released, or already released; 77 not_owner: the token is not this session's, or is that
-of another name or tier, which is told; 79 expired: the lock had ended before, or its session had. The
-session is closed only by `released`.
+Exit codes: 0 released or already_released; 77 not_owner: the token is not this session's, or is
+that of another name or tier; 79 expired: the lock or its session had ended before. Only `released`
+closes the session.
 
 Examples:
   holdfast release deploy --session \"$session\" --token \"$token\"")]
@@ -39,7 +39,7 @@ pub(crate) struct ReleaseArgs {
     /// The token that `acquire` printed, or its full form.
     #[arg(long, value_name = "TOKEN", allow_negative_numbers = true, value_parser = TokenArg::parse)]
     token: TokenArg,
-    /// The tier that `acquire` was told.
+    /// The --tier of `acquire`.
     #[arg(long, value_enum, value_name = "TIER", default_value_t = TierArg::Correctness)]
     tier: TierArg,
 }
@@ -64,16 +64,16 @@ pub(crate) async fn run(args: ReleaseArgs, global: &Global) -> Result<ExitCode, 
     let ReleaseArgs { name, session, token, tier } = args;
     let token = token.number_of(&name, tier)?;
     let answer = calls.release(session, id, &name, token).await;
-    let sought = Sought { calls: &calls, session, tier, name: &name, token };
-    let elsewhere = match answer {
-        Ok(ReleaseOutcome::AlreadyReleased | ReleaseOutcome::NotOwner) => sought.anywhere().await,
-        Ok(ReleaseOutcome::Expired) => sought.in_other_tier().await,
+    let claimed = ClaimedHold { calls: &calls, session, tier, name: &name, token };
+    let hint = match answer {
+        Ok(ReleaseOutcome::AlreadyReleased | ReleaseOutcome::NotOwner) => claimed.find_hint().await,
+        Ok(ReleaseOutcome::Expired) => claimed.find_in_other_tier().await,
         Ok(_) | Err(_) => None,
     };
-    let (outcome, code) = match (answer, elsewhere) {
+    let (outcome, code) = match (answer, hint) {
         // The session holds it, but not as was said: it is neither lost nor given back.
-        (_, Some(elsewhere)) => {
-            output::say(&elsewhere.in_words("release", &name, token));
+        (_, Some(hint)) => {
+            output::message(&hint.in_words("release", &name, token));
             ("not_owner", Code::Denied.into())
         }
         (Ok(ReleaseOutcome::Released), _) => {
@@ -81,34 +81,36 @@ pub(crate) async fn run(args: ReleaseArgs, global: &Global) -> Result<ExitCode, 
             ("released", ExitCode::SUCCESS)
         }
         (Ok(ReleaseOutcome::AlreadyReleased), _) => {
-            output::say(&format!(
-                "{name} is not held by this session under token {token} any more; nothing was done"
+            output::message(&format!(
+                "this session no longer holds {name} under token {token}; nothing was done"
             ));
             ("already_released", ExitCode::SUCCESS)
         }
         (Ok(ReleaseOutcome::NotOwner), _) => {
-            output::say(&format!(
-                "token {token} of {name} is not this session's; nothing was done. Are the name, \
-                 the session and the token those of one `holdfast acquire`?"
+            output::message(&format!(
+                "token {token} of {name} is not this session's, and nothing was done; use the name, the session and the token \
+                 of one `holdfast acquire`"
             ));
             ("not_owner", Code::Denied.into())
         }
         (Ok(_), _) => {
             let which = match tier {
-                TierArg::Correctness => format!(" (`holdfast history {}` tells)", quoted(&name)),
+                TierArg::Correctness => {
+                    format!(" (`holdfast history {}` shows which)", quoted(&name))
+                }
                 TierArg::Efficiency => String::new(),
             };
-            output::say(&format!(
-                "{name} was lost before: its time was over, or somebody took it away{which}; somebody else may have held \
-                 it since"
+            output::message(&format!(
+                "{name} was lost before this release: its lease ended, or an operator took it away{which}; another session \
+                 may have held it since"
             ));
             ("expired", Code::LockLost.into())
         }
         // Whatever it held was freed when it ended.
         (Err(CallError::Rejected(rejection)), _) if rejection.reason == Reason::UnknownSession => {
-            output::say(
-                "the cluster does not know this session: it ended long ago, or never was; it \
-                 holds no lock",
+            output::message(
+                "the cluster does not know this session: it has ended, or never existed; it holds no \
+                 lock",
             );
             ("expired", Code::LockLost.into())
         }

@@ -11,18 +11,19 @@ use crate::break_lock::is_not_held;
 use crate::duration;
 use crate::exit::{Code, Problem};
 use crate::global::Global;
+use crate::misuse_hint::ClaimedHold;
 use crate::name;
 use crate::one_shot;
 use crate::output::{self, Show};
+use crate::text::quoted;
 use crate::tier::TierArg;
 use crate::token::{self, TokenArg};
-use crate::whereabouts::Sought;
 
-/// Keeps a lock that `holdfast acquire` took for another TTL, counted from now.
+/// Renews a lock that `holdfast acquire` took: it is held for another TTL, counted from now.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit codes: 0 renewed; 64 the session holds it under another name or in the other
-tier, which is told; 79 the lock has ended.
+    after_help = "Exit codes: 0 renewed; 64 the session holds the lock under another name or in the other tier;
+79 the lock has ended.
 
 Examples:
   holdfast renew deploy --session \"$session\" --token \"$token\""
@@ -37,7 +38,7 @@ pub(crate) struct RenewArgs {
     /// The token that `acquire` printed, or its full form.
     #[arg(long, value_name = "TOKEN", allow_negative_numbers = true, value_parser = TokenArg::parse)]
     token: TokenArg,
-    /// The tier that `acquire` was told.
+    /// The --tier of `acquire`.
     #[arg(long, value_enum, value_name = "TIER", default_value_t = TierArg::Correctness)]
     tier: TierArg,
 }
@@ -59,9 +60,17 @@ impl Show for Renewed {
 /// The session lives. If it holds what is meant, and not as was said, nothing is lost.
 async fn why_not(error: CallError, calls: &Unary, args: &RenewArgs, token: u64) -> Problem {
     let RenewArgs { name, session, tier, .. } = args;
-    let sought = Sought { calls, session: *session, tier: *tier, name, token };
-    match sought.anywhere().await {
-        Some(elsewhere) => Problem::new(Code::Usage, elsewhere.in_words("renew", name, token)),
+    let claimed = ClaimedHold { calls, session: *session, tier: *tier, name, token };
+    match claimed.find_hint().await {
+        Some(hint) => Problem::new(Code::Usage, hint.in_words("renew", name, token)),
+        None if *tier == TierArg::Correctness => Problem::new(
+            Code::LockLost,
+            format!(
+                "this session does not hold {name} under token {token}: its lease ended, or an operator took it away; \
+                 `holdfast history {}` shows which",
+                quoted(name)
+            ),
+        ),
         None => error.into(),
     }
 }

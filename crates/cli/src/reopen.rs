@@ -11,9 +11,9 @@ use crate::intervention::ReasonArgs;
 use crate::one_shot;
 use crate::output::{self, Show};
 
-/// Opens a lock that a lock delay keeps closed; it goes to the next in line.
+/// Opens a lock that a lock delay keeps closed. It goes to the next client in its queue.
 ///
-/// The delay is there because the holder was lost, and what it began may still run. Make sure that it does not.
+/// The lock delay exists because the holder was lost, and its work may still run. Make sure that it does not.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Exit codes: 0 reopened; 64 no lock delay keeps it closed (see `holdfast why NAME`).
@@ -22,7 +22,7 @@ Examples:
   holdfast reopen db/migration --reason 'the old host is switched off'"
 )]
 pub(crate) struct ReopenArgs {
-    /// The name of the lock.
+    /// The lock's name.
     name: String,
     #[command(flatten)]
     reason: ReasonArgs,

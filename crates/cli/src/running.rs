@@ -22,8 +22,8 @@ use tokio::time::timeout;
 use crate::companion::group::Group;
 use crate::companion_link::{GroupWatch, this_program};
 use crate::end_group::{Ended, ProcessGroup};
+use crate::nonblocking_output::NonblockingOutput;
 use crate::output;
-use crate::voice::Voice;
 
 const GROUP_LOOK_INTERVAL: Duration = Duration::from_millis(20);
 /// How long a command may take to stop by itself.
@@ -38,7 +38,7 @@ pub(crate) struct Running {
     ended: Option<Ended>,
     is_stopped: bool,
     children_changed: tokio::signal::unix::Signal,
-    stderr: Voice,
+    stderr: NonblockingOutput,
 }
 
 impl Running {
@@ -47,7 +47,7 @@ impl Running {
         command: &[OsString],
         environment: &[(&str, String)],
         not_inherited: Option<i32>,
-        stderr: Voice,
+        stderr: NonblockingOutput,
     ) -> io::Result<Running> {
         // Before the command starts, so that its end is not missed.
         let children_changed = signal(SignalKind::child())?;
@@ -130,7 +130,7 @@ impl Running {
     }
 
     fn say(&self, words: &str) {
-        self.stderr.say(output::as_said(words));
+        self.stderr.write(output::message_line(words));
     }
 
     fn look(&mut self) -> io::Result<Option<Ended>> {
@@ -141,7 +141,7 @@ impl Running {
             WaitStatus::Signaled(_, signal, _) => {
                 Ok(Some(Ended::BySignal(u8::try_from(signal as i32).unwrap_or(u8::MAX))))
             }
-            // Nobody could wake it up: the shell does not know its group.
+            // No process could continue it: the shell does not know its group.
             WaitStatus::Stopped(_, Signal::SIGTSTP | Signal::SIGTTIN | Signal::SIGTTOU)
                 if self.has_terminal =>
             {
@@ -168,7 +168,7 @@ impl Running {
         false
     }
 
-    /// Whoever changes the terminal from the background is stopped by SIGTTOU, unless it is blocked.
+    /// A background process that changes the terminal is stopped by SIGTTOU, unless it is blocked.
     fn take_back_terminal(&self) {
         let mut background_write = SigSet::empty();
         background_write.add(Signal::SIGTTOU);

@@ -22,11 +22,11 @@ const DEFAULT_FILTER: &str = "info";
 
 /// Runs one node of a cluster.
 ///
-/// Says `serving` on stderr once it can serve. SIGTERM or Ctrl-C hands leadership over and stops it. A node
-/// that was removed from the cluster ends with exit code 77.
+/// Prints `serving` on stderr when it serves. SIGTERM or Ctrl-C hands leadership over and stops the node. A node that
+/// was removed from the cluster ends with exit code 77.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Logs go to stderr; HOLDFAST_LOG says which, for example debug. SIGHUP reads `log` of the
+    after_help = "Logs go to stderr. HOLDFAST_LOG sets the level, for example debug. SIGHUP reads `log` of the
 configuration again.
 
 Examples:
@@ -37,17 +37,17 @@ pub(crate) struct ServerArgs {
     /// The node's configuration, in TOML.
     #[arg(long, value_name = "FILE", required_unless_present = "example_config")]
     config: Option<PathBuf>,
-    /// Where probes and scrapers reach the node, host:port, or `off`; the configuration says so otherwise.
+    /// The address of the HTTP port (health, metrics, dashboard), host:port, or `off`. Overrides the configuration.
     #[arg(long, value_name = "H:P", value_parser = http_address, requires = "config")]
     http: Option<HttpAddress>,
-    /// A JSON line for every event goes there; the configuration says so otherwise.
+    /// The file that gets a JSON line for every event. Overrides the configuration.
     #[arg(long, value_name = "FILE", requires = "config")]
     audit_file: Option<PathBuf>,
-    /// Where spans go, by OpenTelemetry's protocol over gRPC, such as http://127.0.0.1:4317; the configuration says so
-    /// otherwise.
+    /// The OpenTelemetry collector (OTLP over gRPC) that gets spans, such as http://127.0.0.1:4317. Overrides the
+    /// configuration.
     #[arg(long, value_name = "URL", env = "OTEL_EXPORTER_OTLP_ENDPOINT")]
     otlp_endpoint: Option<String>,
-    /// How log lines look; the configuration says so otherwise.
+    /// The format of log lines. Overrides the configuration.
     #[arg(long, value_name = "FORMAT", env = "HOLDFAST_LOG_FORMAT")]
     log_format: Option<LogStyle>,
     /// Prints a configuration file to start from.
@@ -115,7 +115,7 @@ pub(crate) async fn run(args: ServerArgs) -> Result<ExitCode, Problem> {
     if config_joins {
         announce(
             format,
-            "waiting for the cluster to come to this node, if `holdfast cluster add` was told",
+            "waiting for the leader to connect to this node; `holdfast cluster add` names it to the cluster",
         );
     }
     let liveness = node.liveness();
@@ -149,7 +149,7 @@ fn read_log_filter_again_on_hangup(path: PathBuf, log: LogControl) -> Result<(),
 /// To people; where programs read the log, as a line of it.
 fn announce(format: LogFormat, words: &str) {
     match format {
-        LogFormat::Text => output::say(words),
+        LogFormat::Text => output::message(words),
         LogFormat::Json => tracing::info!("{words}"),
     }
 }

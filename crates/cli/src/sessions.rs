@@ -65,7 +65,7 @@ impl Session {
             self.owner.command(),
             in_words(self.age_ms),
             in_words(self.ttl_ms),
-            if self.connected { "renewed".to_owned() } else { in_words(self.remaining_ms) },
+            in_words(self.remaining_ms),
             self.hold_count.to_string(),
             self.wait_count.to_string(),
             if self.connected { "yes" } else { "no" }.to_owned(),

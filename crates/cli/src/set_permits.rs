@@ -12,11 +12,10 @@ use crate::name;
 use crate::one_shot;
 use crate::output::{self, Show};
 
-/// Sets how many permits a semaphore has, from now on.
+/// Sets the number of permits of a semaphore.
 ///
-/// It is remembered until it is forgotten with --forget. Whoever asks for a permit states this number,
-/// or 0 for "whatever is set". More permits go to those who wait at once; fewer take none away: what is
-/// out stays out.
+/// The number stays set until --forget. Clients that ask for a permit state this number, or 0 for the number that is
+/// set. Additional permits go to waiting clients at once. Fewer permits take none away from their holders.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Exit codes: 0 set; 75 the semaphore is in use, so its number cannot be forgotten.
@@ -30,11 +29,11 @@ pub(crate) struct SetPermitsArgs {
     /// The semaphore's name.
     #[arg(value_parser = name::parse)]
     name: String,
-    /// How many; 1 to 1,000,000.
+    /// The number of permits, 1 to 1,000,000.
     #[arg(value_name = "N", allow_negative_numbers = true, required_unless_present = "forget", conflicts_with = "forget",
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     permits: Option<u32>,
-    /// Forget the number; possible while the semaphore is not in use.
+    /// Removes the number. Possible while no client holds a permit.
     #[arg(long)]
     forget: bool,
     #[command(flatten)]

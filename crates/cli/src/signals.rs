@@ -22,7 +22,7 @@ const PASSED_ON: [Signal; 6] = [
     Signal::SIGUSR2,
 ];
 
-/// Those that would end a program which has nobody to pass them on to.
+/// Those that end a program which runs no command.
 const ENDING: [Signal; 4] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT];
 
 #[derive(Debug)]

@@ -15,12 +15,12 @@ use crate::name;
 use crate::one_shot;
 use crate::output::{self, Show};
 use crate::owner;
-use crate::text::{on_one_line, table};
+use crate::text::{on_one_line, quoted, table};
 use crate::token;
 
-/// Shows who holds a lock and how, who waits for it, and whether it is frozen or closed.
+/// Shows the holders and the queue of a lock, and whether it is frozen or closed.
 ///
-/// `holdfast why` tells what is in the way and what to do about it.
+/// `holdfast why` also says what to do about it.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   holdfast status deploy
@@ -76,6 +76,8 @@ pub(crate) struct Holder {
     remaining_ms: Option<u64>,
     /// Null in the efficiency tier, where it is not known.
     session_remaining_ms: Option<u64>,
+    /// How long ago the client last renewed the session; null if the client is not connected, or it is not known.
+    last_renewed_ms: Option<u64>,
     /// Its client keeps the session alive, so the session's end moves on.
     renewed: bool,
     /// How often the holder entered it again.
@@ -175,7 +177,10 @@ impl From<v1::EfficiencyStatus> for InMemory {
 
 impl From<v1::Holder> for Holder {
     fn from(holder: v1::Holder) -> Holder {
+        let (ttl_ms, remaining_ms) = (holder.session_ttl_ms, holder.session_remaining_ms);
         Holder {
+            last_renewed_ms: (holder.renewed && ttl_ms > 0)
+                .then(|| ttl_ms.saturating_sub(remaining_ms)),
             mode: mode::as_word(holder.mode()),
             session: holder.public_session_id,
             owner: holder.owner.into(),
@@ -186,7 +191,7 @@ impl From<v1::Holder> for Holder {
             token: holder.token,
             held_for_ms: holder.held_for_ms,
             remaining_ms: holder.remaining_ms,
-            session_remaining_ms: Some(holder.session_remaining_ms).filter(|ms| *ms > 0),
+            session_remaining_ms: Some(remaining_ms).filter(|ms| *ms > 0),
             renewed: holder.renewed,
             metadata: String::from_utf8_lossy(&holder.metadata).into_owned(),
         }
@@ -224,8 +229,10 @@ impl Show for LockStatus {
         }
         if let Some(for_ms) = self.closed_for_ms {
             text += &format!(
-                "closed by a lock delay for another {}; `holdfast reopen` opens it now\n",
-                in_words(for_ms)
+                "no client gets it for another {}: the lock delay of a lost hold; `holdfast reopen {} --reason TEXT` opens it \
+                 now\n",
+                in_words(for_ms),
+                quoted(&self.name)
             );
         }
         if let Some(freeze) = &self.frozen {
@@ -254,6 +261,10 @@ impl Show for LockStatus {
 impl LockStatus {
     fn state(&self) -> String {
         match (self.holders.first(), self.holder_count) {
+            (None, _) if self.closed_for_ms.is_some() => "closed".to_owned(),
+            (None, _) if self.waiter_count > 0 && self.frozen.is_none() => {
+                format!("free, but reserved; `holdfast why {}` says for whom", quoted(&self.name))
+            }
             (None, _) => "free".to_owned(),
             (Some(Holder { mode: "shared", .. }), count) => format!("held shared by {count}"),
             (Some(Holder { mode: "permit", permits, .. }), count) => {
@@ -266,7 +277,8 @@ impl LockStatus {
 
 pub(crate) fn holder_table(holders: &[Holder]) -> String {
     let rows: Vec<Vec<String>> = holders.iter().map(Holder::to_row).collect();
-    let headers = ["HOLDER", "OWNER", "COMMAND", "MODE", "TOKEN", "HELD FOR", "ENDS IN", "REASON"];
+    let headers =
+        ["HOLDER", "OWNER", "COMMAND", "MODE", "TOKEN", "HELD FOR", "RENEWED", "ENDS IN", "REASON"];
     table(&headers, &rows)
 }
 
@@ -288,32 +300,46 @@ pub(crate) fn waiter_table(waiters: &[Waiter]) -> String {
 }
 
 impl Holder {
-    /// When it ends for sure: by a time of its own, or with a session that is not renewed.
+    /// When it ends if the cluster hears nothing more from its client.
     fn end_ms(&self) -> Option<u64> {
-        let session = self.session_remaining_ms.filter(|_| !self.renewed);
-        self.remaining_ms.into_iter().chain(session).min()
+        self.remaining_ms.into_iter().chain(self.session_remaining_ms).min()
+    }
+
+    /// Whether a renewal moves that end.
+    fn ends_with_session(&self) -> bool {
+        self.session_remaining_ms
+            .is_some_and(|session| self.remaining_ms.is_none_or(|own| session < own))
+    }
+
+    /// For a cell of a table: how long ago the client renewed it.
+    fn renewed_cell(&self) -> String {
+        match (self.last_renewed_ms, self.renewed) {
+            (Some(ms), _) => format!("{} ago", in_words(ms)),
+            (None, true) => "connected".to_owned(),
+            (None, false) => "not connected".to_owned(),
+        }
     }
 
     /// For a cell of a table.
     fn ends_in_cell(&self) -> String {
-        match self.end_ms() {
-            Some(ms) => in_words(ms),
-            None if self.renewed => "renewed".to_owned(),
-            None => "its session's time".to_owned(),
-        }
+        self.end_ms().map_or_else(|| "with its session".to_owned(), in_words)
     }
 
     /// Follows "its holder releases it, or".
     pub(crate) fn ends_in_words(&self) -> String {
-        match (self.end_ms(), self.session_remaining_ms) {
-            (None, Some(ms)) => format!(
-                "it ends {} after its client is last heard of, which renews it now",
+        let Some(end_ms) = self.end_ms() else { return "it ends with its session".to_owned() };
+        let end = format!("it ends in {}", in_words(end_ms));
+        if !self.ends_with_session() {
+            return end;
+        }
+        match (self.last_renewed_ms, self.renewed) {
+            (Some(ms), _) => format!(
+                "{end} unless its client renews it before (last renewal {} ago)",
                 in_words(ms)
             ),
-            (None, None) => "it ends with its session's time".to_owned(),
-            (Some(ms), _) if self.renewed => format!("it ends in {}", in_words(ms)),
-            (Some(ms), _) => {
-                format!("it ends in {} unless its holder is heard of again", in_words(ms))
+            (None, true) => format!("{end} unless its client renews it before"),
+            (None, false) => {
+                format!("{end} unless its client, which is not connected, renews it before")
             }
         }
     }
@@ -322,6 +348,7 @@ impl Holder {
     pub(crate) fn because(&self) -> String {
         match self.metadata.as_str() {
             "" => String::new(),
+            value if self.owner.is_of_election() => format!(", value: {}", on_one_line(value)),
             reason => format!(", because: {}", on_one_line(reason)),
         }
     }
@@ -344,6 +371,7 @@ impl Holder {
             mode,
             self.token.to_string(),
             in_words(self.held_for_ms),
+            self.renewed_cell(),
             self.ends_in_cell(),
             on_one_line(&self.metadata),
         ]
@@ -387,28 +415,39 @@ mod tests {
             owner: Some(owner),
             remaining_ms,
             session_remaining_ms: 20_000,
+            session_ttl_ms: 30_000,
             renewed,
             ..Default::default()
         })
     }
 
     #[test]
-    fn an_end_that_moves_on_is_not_told_as_an_end() {
-        for (remaining_ms, renewed, cell) in [
-            (None, true, "renewed"),
-            (None, false, "20.0s"),
-            (Some(5_000), true, "5.0s"),
-            (Some(60_000), true, "1m00s"),
-            (Some(60_000), false, "20.0s"),
+    fn the_end_of_a_hold_is_told_with_its_last_renewal() {
+        for (remaining_ms, renewed, cells, words) in [
+            (
+                None,
+                true,
+                ["10.0s ago", "20.0s"],
+                "it ends in 20.0s unless its client renews it before (last renewal 10.0s ago)",
+            ),
+            (
+                None,
+                false,
+                ["not connected", "20.0s"],
+                "it ends in 20.0s unless its client, which is not connected, renews it before",
+            ),
+            (Some(5_000), true, ["10.0s ago", "5.0s"], "it ends in 5.0s"),
         ] {
-            assert_eq!(held(remaining_ms, renewed).ends_in_cell(), cell, "{remaining_ms:?}");
+            let held = held(remaining_ms, renewed);
+            assert_eq!([held.renewed_cell(), held.ends_in_cell()], cells);
+            assert_eq!(held.ends_in_words(), words);
         }
     }
 
     #[test]
     fn owner_command_and_election_are_in_the_table() {
         let shown = holder_table(&[held(None, true)]);
-        for word in ["billing@box:7", "report.sh", "election", "renewed"] {
+        for word in ["billing@box:7", "report.sh", "election", "10.0s ago"] {
             assert!(shown.contains(word), "{word}: {shown}");
         }
         assert!(!shown.contains("holdfast elect"), "{shown}");

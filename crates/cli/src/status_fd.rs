@@ -8,13 +8,13 @@ use std::os::fd::BorrowedFd;
 use serde_json::{Value, json};
 
 use crate::held::Proof;
-use crate::voice::Voice;
+use crate::nonblocking_output::NonblockingOutput;
 
 /// Clones write to the same place.
 #[derive(Debug, Clone)]
 pub(crate) struct StatusFd {
     number: i32,
-    voice: Voice,
+    output: NonblockingOutput,
 }
 
 /// To be called before anything else is opened: then the number can only be one that we were given.
@@ -32,8 +32,9 @@ pub(crate) fn parse(text: &str) -> Result<StatusFd, String> {
     let file = duplicate(number).map_err(|error| {
         format!("cannot write to file descriptor {number}: {error}; open a pipe or a file for it, e.g. {number}>status")
     })?;
-    let voice = Voice::on(file).map_err(|error| format!("cannot start a thread: {error}"))?;
-    Ok(StatusFd { number, voice })
+    let output =
+        NonblockingOutput::on(file).map_err(|error| format!("cannot start a thread: {error}"))?;
+    Ok(StatusFd { number, output })
 }
 
 /// The same open file, with the same offset: who wrote to it before us and writes to it after us loses nothing.
@@ -51,17 +52,17 @@ impl StatusFd {
     }
 
     fn tell(&self, event: &Value) {
-        self.voice.say(format!("{event}\n"));
+        self.output.write(format!("{event}\n"));
     }
 }
 
-/// Where the story of a lock is told, if anybody wants to hear it.
+/// The events of a lock, for `--status-fd` if it was given.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Story(Option<StatusFd>);
+pub(crate) struct StatusEvents(Option<StatusFd>);
 
-impl Story {
-    pub(crate) fn on(fd: Option<StatusFd>) -> Story {
-        Story(fd)
+impl StatusEvents {
+    pub(crate) fn on(fd: Option<StatusFd>) -> StatusEvents {
+        StatusEvents(fd)
     }
 
     pub(crate) fn has_listener(&self) -> bool {

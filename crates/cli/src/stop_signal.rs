@@ -26,7 +26,7 @@ impl StopSignal {
         })
     }
 
-    /// Once one has come it stays so: whoever waits for it later need not be told again.
+    /// Once a signal has come, all later calls return at once.
     pub(crate) async fn received(&mut self) {
         if !self.has_come {
             tokio::select! {

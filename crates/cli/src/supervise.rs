@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::ffi::OsString;
+use std::future::pending;
 use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -12,19 +13,20 @@ use holdfast_client::{Client, ClientBuilder, LossReason};
 use nix::sys::signal::Signal;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use crate::cluster;
 use crate::companion_link;
 use crate::duration;
 use crate::end_group::{self, Ended, GroupEnd, ProcessGroup, ask_to_end};
 use crate::exit::{Code, Problem};
 use crate::global::Global;
 use crate::held::Held;
+use crate::nonblocking_output::NonblockingOutput;
+use crate::open_session::{self, OpenWait};
 use crate::output;
+use crate::renewal_warning::RenewalWarning;
 use crate::running::Running;
 use crate::signals::{self, Signals};
-use crate::status_fd::{self, StatusFd, Story};
+use crate::status_fd::{self, StatusEvents, StatusFd};
 use crate::suspension::Suspensions;
-use crate::voice::Voice;
 
 const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
 const RELEASE_PATIENCE: Duration = Duration::from_secs(2);
@@ -39,21 +41,21 @@ const WORD_INTERVAL_MIN: Duration = Duration::from_millis(10);
 
 #[derive(Debug, Args)]
 pub(crate) struct CommandArgs {
-    /// How long the command may take to end after the lock is lost. If the cluster does not answer, the command is asked to end
-    /// that long before its lease is over, or a sixth of the lease before, and is killed when the lease is over.
+    /// The time between SIGTERM and SIGKILL when the lock is lost. If the cluster does not answer, SIGTERM comes this
+    /// long before the lease ends, at most a sixth of the lease, and SIGKILL when it ends.
     #[arg(long, value_name = "D", default_value = "5s", allow_hyphen_values = true,
           value_parser = duration::parse)]
     grace: Duration,
-    /// Say nothing about the wait, nor that the lock is busy: the exit code tells. Losses and failures are still told.
+    /// Prints nothing about the wait, nor that the lock is busy. Losses and failures are still printed.
     #[arg(short, long)]
     quiet: bool,
     /// Set by `lock`, from its own option.
     #[arg(skip)]
     pub(crate) hold_at_least: Option<Duration>,
-    /// Tell what happens on this file descriptor, one JSON object a line. The command does not inherit it.
+    /// Writes what happens to this file descriptor, one JSON object per line. The command does not inherit it.
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = status_fd::parse)]
     pub(crate) status_fd: Option<StatusFd>,
-    /// The exit code in place of 75: if the lock is busy, or nobody was elected in time.
+    /// The exit code instead of 75: the lock is busy, or the program was not elected in time.
     #[arg(short = 'E', long, value_name = "CODE")]
     conflict_exit_code: Option<u8>,
     /// The command and its arguments, after `--`.
@@ -62,8 +64,8 @@ pub(crate) struct CommandArgs {
 }
 
 impl CommandArgs {
-    pub(crate) fn story(&self) -> Story {
-        Story::on(self.status_fd.clone())
+    pub(crate) fn status_events(&self) -> StatusEvents {
+        StatusEvents::on(self.status_fd.clone())
     }
 
     pub(crate) fn is_quiet(&self) -> bool {
@@ -80,7 +82,7 @@ impl CommandArgs {
 
 /// What becomes of the session when the work is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Parting {
+pub(crate) enum SessionEnd {
     /// What it holds is given back.
     Close,
     /// What it holds ends as if we had been killed, by the companion: not by a release, so lock delays apply.
@@ -90,105 +92,109 @@ pub(crate) enum Parting {
 }
 
 /// Connects as `builder` says, and does the work; or, if that cannot be, what is to be done `without` a session.
-/// Whoever is in a hurry does not wait for a leader. A signal before the work was meant for the command, which will not
-/// begin.
+/// A signal before the work was meant for the command, which will not begin.
 pub(crate) async fn with_session(
     args: &CommandArgs,
     builder: ClientBuilder,
-    wait: Option<Duration>,
+    wait: OpenWait,
     global: &Global,
-    work: impl AsyncFnOnce(&Client, &mut Signals, &Cell<Parting>) -> Result<ExitCode, Problem>,
+    work: impl AsyncFnOnce(&Client, &mut Signals, &Cell<SessionEnd>) -> Result<ExitCode, Problem>,
     without: impl AsyncFnOnce(Problem, &mut Signals) -> Result<ExitCode, Problem>,
 ) -> Result<ExitCode, Problem> {
     let mut signals = Signals::listen()?;
     // It starts while we connect, and knows the session before anything is asked for.
     let companion = companion_link::companion().map_err(cannot_start)?;
     let builder = builder.companion(companion.clone()).note(args.note());
+    let progress = |line: &str| {
+        if !args.quiet {
+            output::message(line);
+        }
+    };
     let connected = tokio::select! {
         biased;
         signal = signals.next() => return Ok(signals::exit_code(signal)),
-        connected = cluster::connect(builder, wait, global) => connected,
+        connected = open_session::connect(builder, wait, global, progress) => connected,
     };
     let client = match connected {
         Ok(client) => client,
         Err(problem) => return without(problem, &mut signals).await,
     };
-    let parting = Cell::new(Parting::Close);
-    let outcome = work(&client, &mut signals, &parting).await;
-    match parting.get() {
+    let session_end = Cell::new(SessionEnd::Close);
+    let outcome = work(&client, &mut signals, &session_end).await;
+    match session_end.get() {
         // Whatever is left of the session goes now. If that is not answered, the companion goes on trying.
-        Parting::Close => drop(timeout(CLOSE_PATIENCE, client.close()).await),
+        SessionEnd::Close => drop(timeout(CLOSE_PATIENCE, client.close()).await),
         // To drop it would close the session. The companion leaves it alone as well: its holds end by themselves.
-        Parting::Leave => {
+        SessionEnd::Leave => {
             companion.tell(&Message::NoSession);
             std::mem::forget(client);
         }
-        Parting::ToCompanion => std::mem::forget(client),
+        SessionEnd::ToCompanion => std::mem::forget(client),
     }
     outcome
 }
 
 /// The command does not begin.
 pub(crate) fn not_held(args: &CommandArgs, problem: Problem) -> Result<ExitCode, Problem> {
-    args.story().not_held(&problem.words);
+    args.status_events().not_held(&problem.words);
     if problem.code != Code::Busy {
         return Err(problem);
     }
     if !args.quiet {
-        output::say(&problem.words);
+        output::message(&problem.words);
     }
     Ok(args.conflict_exit_code.map_or_else(|| Code::Busy.into(), ExitCode::from))
 }
 
-/// Runs the command under what is held, and releases that when nothing of it runs any more. `why_lost` tells a loss in
-/// words.
+/// Runs the command under what is held, and releases that when nothing of it runs any more. `renewals` warns when the
+/// lease is not renewed. `why_lost` tells a loss in words.
 pub(crate) async fn run(
     args: &CommandArgs,
     held: Held,
+    renewals: Option<RenewalWarning>,
     signals: &mut Signals,
-    parting: &Cell<Parting>,
+    session_end: &Cell<SessionEnd>,
     why_lost: impl Fn(LossReason) -> String,
 ) -> Result<ExitCode, Problem> {
     let granted_at = Instant::now();
-    let story = args.story();
-    let stderr = Voice::on(io::stderr()).map_err(cannot_start)?;
-    let say = |words: &str| stderr.say(output::as_said(words));
+    let status_events = args.status_events();
+    let stderr = NonblockingOutput::on(io::stderr()).map_err(cannot_start)?;
+    let say = |words: &str| stderr.write(output::message_line(words));
     let proof = held.proof().map_err(|lost| {
         let words = why_lost(lost.reason);
-        story.lost(&words);
+        status_events.lost(&words);
         Problem::new(Code::LockLost, words)
     })?;
     if held.is_nothing() {
         say("the efficiency tier is down; running the command without a lock");
     }
-    story.held(&proof);
+    status_events.held(&proof);
     let mut suspensions = Suspensions::listen().map_err(cannot_start)?;
     let not_inherited = args.status_fd.as_ref().map(StatusFd::number);
     let started =
         Running::start(&args.command, &proof.environment(), not_inherited, stderr.clone());
     let mut running = started.map_err(cannot_start)?;
-    story.started(running.pid());
+    status_events.started(running.pid());
     let tell_loss = |reason| {
         let words = why_lost(reason);
-        say(&format!("{words}; ending the command"));
+        say(&format!("{words}; the command ends"));
         words
     };
-    let outcome =
-        watch_over(&mut running, &held, signals, &mut suspensions, args.grace, tell_loss, say)
-            .await;
+    let lease = Lease { held: &held, renewals, grace: args.grace };
+    let outcome = watch_over(&mut running, &lease, signals, &mut suspensions, tell_loss, say).await;
     if let Ok(Outcome::Lost { rest: GroupEnd::StillRunning, .. }) = &outcome {
         // The cluster may still keep the lock for us. The end of our session must not free it.
         running.leave_to_companion();
-        parting.set(Parting::ToCompanion);
+        session_end.set(SessionEnd::ToCompanion);
     }
     // It gives the terminal back, before anything is said.
     drop(running);
     let exit_code = match outcome.map_err(cannot_start)? {
         Outcome::Ended(exit_code) => exit_code,
         Outcome::Lost { words, .. } => {
-            story.lost(&words);
-            story.ended(Code::LockLost as u8);
-            // What is left goes with the session, and perhaps there is nobody to hear it. A release would say that the
+            status_events.lost(&words);
+            status_events.ended(Code::LockLost as u8);
+            // The rest ends with the session, and the cluster may not answer. A release would say that the
             // work was finished.
             std::mem::forget(held);
             return Ok(Code::LockLost.into());
@@ -199,23 +205,23 @@ pub(crate) async fn run(
     {
         // The command ran under the lock to its end.
         say(&format!("{}, before --hold-at-least was over", why_lost(reason)));
-        story.ended(exit_code);
+        status_events.ended(exit_code);
         std::mem::forget(held);
         return Ok(ExitCode::from(exit_code));
     }
     match timeout(RELEASE_PATIENCE, held.release()).await {
-        Ok(Ok(true)) => story.released(),
+        Ok(Ok(true)) => status_events.released(),
         Ok(Ok(false)) => {
-            let words = "the lock had ended before the command did";
+            let words = "the lock ended before the command did";
             say(words);
-            story.lost(words);
-            story.ended(Code::LockLost as u8);
+            status_events.lost(words);
+            status_events.ended(Code::LockLost as u8);
             return Ok(Code::LockLost.into());
         }
         Ok(Err(error)) => say(&error.to_string()),
-        Err(_) => say("the release was not answered; the lock ends with its session"),
+        Err(_) => say("no node answered the release; the lock ends with its session"),
     }
-    story.ended(exit_code);
+    status_events.ended(exit_code);
     Ok(ExitCode::from(exit_code))
 }
 
@@ -241,17 +247,33 @@ enum Outcome {
     },
 }
 
+/// What a command runs under.
+struct Lease<'a> {
+    held: &'a Held,
+    renewals: Option<RenewalWarning>,
+    /// Between SIGTERM and SIGKILL.
+    grace: Duration,
+}
+
 async fn watch_over(
     running: &mut Running,
-    held: &Held,
+    lease: &Lease<'_>,
     signals: &mut Signals,
     suspensions: &mut Suspensions,
-    grace: Duration,
     tell_loss: impl Fn(LossReason) -> String,
     say: impl Fn(&str),
 ) -> io::Result<Outcome> {
+    let Lease { held, renewals, grace } = lease;
+    let (held, grace) = (*held, *grace);
     // Nothing of the command may run when the lease is over: the next holder may start then.
     let notice = grace.min(held.valid_for() / NOTICE_SHARE);
+    let warnings = async {
+        match renewals {
+            Some(renewals) => renewals.watch(held, notice, &say).await,
+            None => pending().await,
+        }
+    };
+    tokio::pin!(warnings);
     loop {
         running.may_run_for(held.valid_for(), notice);
         // Long before that span is over.
@@ -278,12 +300,12 @@ async fn watch_over(
                 ask_to_end(running);
                 let words = tell_loss(held.ends_by());
                 let lost = held.lost();
-                let (rest, _) = end_group::end_while_held(grace, running, lost, say).await?;
+                let (rest, _) = end_group::end_while_held(grace, running, lost, &say).await?;
                 return Ok(Outcome::Lost { words, rest });
             }
             ended = running.ended() => {
                 let ended = ended?;
-                return Ok(match end_rest(ended, grace, running, held, say).await? {
+                return Ok(match end_rest(ended, grace, running, held, &say).await? {
                     (_, None) => Outcome::Ended(ended.exit_code()),
                     (rest, Some(reason)) => Outcome::Lost { words: tell_loss(reason), rest },
                 });
@@ -298,6 +320,7 @@ async fn watch_over(
                 }
             },
             () = next_word => {}
+            never = &mut warnings => match never {},
         }
     }
 }
@@ -348,6 +371,20 @@ async fn end_rest(
         return Ok((end_group::end_within(grace, running).await?, None));
     }
     end_group::end_while_held(grace, running, held.lost(), say).await
+}
+
+/// Why a lease is over, in terms of the arguments.
+pub(crate) fn why_lease_ended(reason: LossReason, ttl: Duration) -> String {
+    let ttl = duration::as_written(ttl);
+    match reason {
+        LossReason::Expired => {
+            format!("the cluster answered no renewal of the lease (--ttl {ttl})")
+        }
+        LossReason::SessionExpired => {
+            format!("the cluster heard nothing from this program for the --ttl of {ttl}")
+        }
+        _ => reason.to_string(),
+    }
 }
 
 fn cannot_start(error: io::Error) -> Problem {

@@ -1,5 +1,5 @@
 //! Control-Z and its like, which stop a program until it is continued. While a command runs under a lock they
-//! must not stop us alone: it would go on, and nobody would keep the lock for it, nor end it when that is lost.
+//! must not stop us alone: the command would go on, with no process that renews the lock or ends the command on its loss.
 //!
 //! Caveat: a process that is continued in the moment between looking for that and stopping has to be continued once more.
 
@@ -32,7 +32,7 @@ impl Suspensions {
         Ok(Suspensions { asked: Signals::listen_for(&SUSPENDING)?, continued })
     }
 
-    /// Returns when somebody wants us to stop. Safe to drop and call again.
+    /// Returns when a signal asks us to stop. Safe to drop and call again.
     pub(crate) async fn asked(&mut self) {
         loop {
             tokio::select! {
@@ -43,7 +43,7 @@ impl Suspensions {
         }
     }
 
-    /// Returns when somebody has continued us.
+    /// Returns when SIGCONT has come.
     pub(crate) async fn stop_ourselves(&mut self) {
         if timeout(CONTINUED_DELIVERY, self.continued.recv()).await.is_err() {
             // To this thread, so that it takes not a step more; all others stop with it.

@@ -36,7 +36,7 @@ impl Systemd {
                 Systemd { socket: Some(socket), watchdog_interval: interval }
             }
             Err(error) => {
-                tracing::warn!(%error, "NOTIFY_SOCKET is set, and nobody can be reached there");
+                tracing::warn!(%error, "NOTIFY_SOCKET is set, and no process answers there");
                 Systemd::default()
             }
         }
@@ -57,7 +57,7 @@ impl Systemd {
         if let Some(socket) = &self.socket
             && let Err(error) = socket.send(state.as_bytes())
         {
-            tracing::warn!(%error, "systemd could not be told {state}");
+            tracing::warn!(%error, "cannot send {state} to systemd");
         }
     }
 }

@@ -13,11 +13,11 @@ const HEADING: &str = "How it is held";
 
 #[derive(Debug, Args)]
 pub(crate) struct TermsArgs {
-    /// Hold it together with others who ask for it shared.
+    /// Holds the lock together with other clients that ask for it shared.
     #[arg(long, help_heading = HEADING)]
     pub(crate) shared: bool,
-    /// Hold one of N permits; everybody who uses the semaphore states the same N. 0 stands for the
-    /// number that `holdfast set-permits` has set.
+    /// Holds one of N permits. All clients of the semaphore state the same N, or 0 for the number that `holdfast
+    /// set-permits` has set.
     #[arg(long, value_name = "N", allow_negative_numbers = true, conflicts_with = "shared", help_heading = HEADING,
           value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     pub(crate) permits: Option<u32>,
@@ -25,18 +25,18 @@ pub(crate) struct TermsArgs {
     #[arg(long, value_enum, value_name = "TIER", default_value_t = TierArg::Correctness,
           help_heading = HEADING)]
     pub(crate) tier: TierArg,
-    /// What to do when somebody else is in the way.
+    /// What to do when another session is in the way.
     #[arg(long, value_enum, value_name = "POLICY", default_value_t = PolicyArg::Detect,
           help_heading = HEADING)]
     pub(crate) policy: PolicyArg,
-    /// An older session that asks with --policy wound-wait may take the lock away.
+    /// Allows an older session with --policy wound-wait to take the lock away.
     #[arg(long, help_heading = HEADING)]
     pub(crate) preemptible: bool,
-    /// If the lock ends without being released, it stays closed to everybody for so long; at most 1h.
+    /// If the lock ends without a release, no client gets it for this long, at most 1h.
     #[arg(long, value_name = "D", allow_hyphen_values = true, value_parser = duration::parse_lock_delay,
           help_heading = HEADING)]
     pub(crate) lock_delay: Option<Duration>,
-    /// Why it is held, for people who look at it.
+    /// Why the lock is held, shown in listings.
     #[arg(long, value_name = "TEXT", help_heading = HEADING)]
     pub(crate) reason: Option<String>,
 }

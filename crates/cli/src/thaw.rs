@@ -12,7 +12,7 @@ use crate::intervention::ReasonArgs;
 use crate::one_shot;
 use crate::output::{self, Show};
 
-/// Ends a freeze before its time; whatever has become free goes to the next in line.
+/// Ends a freeze before its time. Free locks go to the next clients in their queues.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Exit codes: 0 thawed; 64 that prefix is not frozen (see `holdfast freezes`).
@@ -21,7 +21,7 @@ Examples:
   holdfast thaw billing/ --reason 'migration is done'"
 )]
 pub(crate) struct ThawArgs {
-    /// As it was given to `freeze`.
+    /// The prefix that was given to `freeze`.
     prefix: String,
     #[command(flatten)]
     reason: ReasonArgs,

@@ -6,10 +6,10 @@ use holdfast_proto::v1;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TierArg {
-    /// The replicated lock table: nothing is granted without a quorum, tokens never go back.
+    /// The replicated lock table. A grant needs a quorum, and tokens only rise.
     Correctness,
-    /// The leader's memory: fast, for work that is only wasted when it is done twice. Another lock than the one
-    /// of the same name in the other tier; it ends when the leader changes.
+    /// The leader's memory: fast, for work that is only wasted when it is done twice. The lock ends when the leader
+    /// changes. Each tier has its own lock of a name.
     Efficiency,
 }
 

@@ -26,12 +26,11 @@ use gather::Gathered;
 
 const FRAME_TIME: Duration = Duration::from_millis(250);
 
-/// Shows the busiest locks, the longest queues, sessions, nodes, and how fast the cluster answers.
+/// Shows the busiest locks, the longest queues, sessions, nodes, and latencies.
 ///
-/// On a terminal it fills the screen and moves; q leaves. Otherwise, or with --output json, it counts for one
-/// interval, prints what it saw, and ends. Grants are counted over the last ten seconds. It changes nothing in
-/// the cluster: answers are timed by looking, a node's own by what it knows by itself, and reads by what takes
-/// a round among the nodes.
+/// On a terminal it fills the screen and updates it; q quits. Otherwise, or with --output json, it counts for one
+/// interval, prints the result, and ends. Grants are counted over the last ten seconds. The command only reads. It
+/// times what a node knows by itself, and linearizable reads, which need a quorum.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   holdfast top
@@ -41,7 +40,7 @@ pub(crate) struct TopArgs {
     /// Only locks whose names start with this.
     #[arg(default_value = "")]
     prefix: String,
-    /// How often the cluster is looked at.
+    /// How often to read the state of the cluster.
     #[arg(long, value_name = "D", default_value = "1s", allow_hyphen_values = true,
           value_parser = parse_interval)]
     interval: Duration,
@@ -78,6 +77,8 @@ pub(crate) async fn run(args: TopArgs, global: &Global) -> Result<ExitCode, Prob
         count_once(&mut gathered, &mut watch, &calls, &clock, args.interval).await?;
         return output::show(global.output, &gathered.view(clock.now()));
     }
+    // The first frame shows measured nodes.
+    gathered.see(gather::look(calls.clone(), gathered.probe.clone(), gathered.leader()).await);
     on_screen(&mut gathered, &mut watch, &calls, &clock, args.interval).await
 }
 
@@ -124,7 +125,9 @@ async fn on_screen(
                 }
                 watched = watch.next() => match watched {
                     Ok(watched) => gathered.take(watched, clock.now()),
-                    Err(CallError::Unavailable(unavailable)) => gathered.trouble(unavailable.to_string()),
+                    Err(CallError::Unavailable(unavailable)) => {
+                        gathered.trouble(Problem::from(&unavailable).first_line().to_owned());
+                    }
                     Err(error) => return Err(error.into()),
                 },
                 _ = frames.tick() => {

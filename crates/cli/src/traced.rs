@@ -29,7 +29,7 @@ impl Traced {
         let exporter = variable(ENDPOINT).and_then(|endpoint| {
             let instance = std::process::id().to_string();
             Exporter::start(&endpoint, "holdfast-cli", &instance)
-                .inspect_err(|error| output::say(&error.to_string()))
+                .inspect_err(|error| output::message(&error.to_string()))
                 .ok()
         });
         let span = exporter.as_ref().map(|exporter| {

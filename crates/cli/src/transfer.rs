@@ -10,24 +10,25 @@ use crate::break_lock::{is_not_held, not_held, with_hint};
 use crate::exit::{Code, Problem};
 use crate::global::Global;
 use crate::intervention::ReasonArgs;
+use crate::misuse_hint;
 use crate::name;
 use crate::one_shot;
 use crate::output::{self, Show};
 use crate::tier::TierArg;
 use crate::token::{self, TokenArg};
-use crate::whereabouts;
 
-/// Hands an exclusive lock to a session that waits for it, past all who came before.
+/// Hands an exclusive lock to a waiting session, ahead of the queue.
 ///
-/// The lock is free at no moment in between. The session has to wait for this lock alone, exclusively;
-/// `holdfast status` shows who waits. Without --token it is looked up first who holds the lock, and
-/// exactly that hold is handed over.
+/// The lock is never free in between. The session must wait for this lock alone, and exclusively; `holdfast status`
+/// shows the queue. Without --token the command first looks up the present hold, and hands over exactly that one.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit codes: 0 handed over; 64 that session does not wait for it; 79 nobody
-holds the lock, or not under that token.
+#[command(
+    after_help = "Exit codes: 0 handed over; 64 that session does not wait for the lock; 79 the lock is free, or is
+not held under that token.
 
 Examples:
-  holdfast transfer leader --to 1f3a5c7e9b2d4f60 --reason 'maintenance of host a'")]
+  holdfast transfer leader --to 1f3a5c7e9b2d4f60 --reason 'maintenance of host a'"
+)]
 pub(crate) struct TransferArgs {
     /// The lock's name.
     #[arg(value_parser = name::parse)]
@@ -63,8 +64,8 @@ pub(crate) async fn run(args: TransferArgs, global: &Global) -> Result<ExitCode,
         None => {
             let status = calls.status(&args.name).await?;
             let free = || {
-                let words = format!("{} is free: there is nothing to hand over", args.name);
-                let hint = whereabouts::only_in_memory(&status);
+                let words = format!("'{}' is free: there is no hold to transfer", args.name);
+                let hint = misuse_hint::only_in_efficiency_tier(&status);
                 Problem::new(Code::LockLost, with_hint(words, hint))
             };
             status.holders.first().ok_or_else(free)?.token

@@ -29,10 +29,10 @@ use picture::Picture;
 /// How often the table is drawn, at most.
 const FRAME_TIME: Duration = Duration::from_millis(200);
 
-/// Shows what is held under a prefix, and then everything that happens there.
+/// Shows the locks under a prefix, and then every event.
 ///
-/// On a terminal it is a table that moves, with the last events below it; q leaves. In a pipe, or with
-/// --output json, it is one JSON object a line; with --lines one line of words.
+/// On a terminal: a live table with the last events below; q quits. In a pipe, or with --output json: one JSON object
+/// per line. With --lines: one line of text per lock and event.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   holdfast watch
@@ -40,16 +40,16 @@ const FRAME_TIME: Duration = Duration::from_millis(200);
   holdfast watch --lines
   holdfast watch --changes-only | jq -c 'select(.event == \"broken\")'
 
-It goes on over a change of leader without a gap; where it cannot, it says so and begins anew. It is for eyes
-and dashboards: do not decide by it who holds a lock.")]
+The watch continues over a change of leader without a gap. Where it cannot, it prints that and starts
+again with a snapshot. It is for people and dashboards: do not decide by it who holds a lock.")]
 pub(crate) struct WatchArgs {
-    /// Only names that start with this; without it everything, sessions included.
+    /// Only names that start with this. Without it, all locks and sessions.
     #[arg(default_value = "")]
     prefix: String,
-    /// Only what happens from now on, not what is held already.
+    /// Prints only events, not the locks that are held already.
     #[arg(long)]
     changes_only: bool,
-    /// One line of words for each lock and each event, also on a terminal.
+    /// Prints one line of text for each lock and event, also on a terminal.
     #[arg(long)]
     lines: bool,
 }
@@ -87,7 +87,7 @@ async fn in_lines(mut watch: Watch, mut owners: Owners, style: Style) -> Result<
                 events.iter().map(|event| lines::happened(&event, &owners, style)).collect()
             }
             Some(Watched::StartedAnew { why }) => {
-                output::say(&format!("the watch begins anew: {why}"));
+                output::message(&format!("the watch starts again with a snapshot: {why}"));
                 continue;
             }
             _ => continue,
@@ -107,7 +107,8 @@ async fn next(watch: &mut Watch, told_something: bool) -> Result<Option<Watched>
     match watch.next().await {
         Ok(watched) => Ok(Some(watched)),
         Err(CallError::Unavailable(unavailable)) if told_something => {
-            output::say(&format!("{unavailable}; still trying"));
+            let problem = Problem::from(&unavailable);
+            output::message(&format!("{}; the watch tries again", problem.first_line()));
             Ok(None)
         }
         Err(error) => Err(error.into()),
@@ -137,7 +138,9 @@ async fn on_screen(
                     owners.learn(&watched).await;
                     picture.take(watched, &owners, now());
                 }
-                Err(CallError::Unavailable(unavailable)) => picture.trouble(&unavailable.to_string()),
+                Err(CallError::Unavailable(unavailable)) => {
+                    picture.trouble(Problem::from(&unavailable).first_line());
+                }
                 Err(error) => return Err(error.into()),
             },
             _ = frames.tick() => {

@@ -9,10 +9,9 @@ use holdfast_proto::v1;
 use holdfast_server::utc;
 use serde::Serialize;
 
-use crate::duration::in_words;
 use crate::exit::Problem;
 use crate::global::Global;
-use crate::history::{self, Happened, Kept};
+use crate::history::{self, Kept, PastEvent};
 use crate::mode;
 use crate::name;
 use crate::one_shot;
@@ -24,17 +23,17 @@ use crate::token::{self, TokenArg};
 
 /// Every event of the holds of one token that is told at a time.
 const EVENTS_MAX: u32 = 1_000;
-/// Nobody of whom the cluster still knows has held it under this token.
+/// No hold that the cluster still knows had this token.
 const NOT_FOUND: u8 = 1;
 
-/// Tells who held a lock under a token: from when, until when, and how that ended.
+/// Shows the holder of a lock under a token: owner, from when, until when, how it ended.
 ///
-/// For the moment when a token turns up in a resource or in a log, and the question is whose it was.
+/// Use it when a token turns up in a resource or in a log.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "It is answered from the events that the cluster keeps in memory, and from what is held now. Who
-is no longer in there may be in the audit files.
-Exit codes: 0 found; 1 not among what is kept, or never given.
+    after_help = "The answer comes from the events that the cluster keeps in memory, and from the present holders.
+Older holders are in the audit files, if the nodes write them.
+Exit codes: 0 found; 1 not among these events, or the cluster has not granted the token yet.
 
 Examples:
   holdfast who deploy --token 42
@@ -73,14 +72,17 @@ struct Held {
     /// Null: it still holds it.
     until: Option<String>,
     until_unix_ms: Option<u64>,
+    /// In the cluster's time, which stands still while there is no leader.
     held_for_ms: Option<u64>,
+    /// By the leaders' clocks; null if only its end is known.
+    held_for_wall_ms: Option<u64>,
     /// As the events are called: `released`, `expired`, `broken`, ...; `converted` if it went on under another
     /// token.
     ended: Option<String>,
 }
 
 /// The holds of a token, from the events of their lives in order.
-fn holds_of(token: u64, events: Vec<Happened>) -> Vec<Held> {
+fn holds_of(token: u64, events: Vec<PastEvent>) -> Vec<Held> {
     let mut holds: BTreeMap<(String, u64), Held> = BTreeMap::new();
     for event in events {
         let hold = (event.session.clone(), event.request_id);
@@ -101,6 +103,7 @@ fn holds_of(token: u64, events: Vec<Happened>) -> Vec<Held> {
                 let from = event.unix_ms.saturating_sub(event.held_for_ms.unwrap_or(0));
                 let mut held = Held::from_time(from, event.session.clone());
                 held.end(event);
+                held.held_for_wall_ms = None;
                 holds.insert(hold, held);
             }
             None => {}
@@ -122,20 +125,21 @@ impl Held {
             until: None,
             until_unix_ms: None,
             held_for_ms: None,
+            held_for_wall_ms: None,
             ended: None,
         }
     }
 
-    fn since(event: Happened) -> Held {
+    fn since(event: PastEvent) -> Held {
         let held = Held::from_time(event.unix_ms, event.session);
         Held { owner: event.owner, mode: event.mode, ..held }
     }
 
-    fn end(&mut self, event: Happened) {
+    fn end(&mut self, event: PastEvent) {
         self.until = Some(event.time);
         self.until_unix_ms = Some(event.unix_ms);
-        let from = self.from_unix_ms;
-        self.held_for_ms = event.held_for_ms.or(Some(event.unix_ms.saturating_sub(from)));
+        self.held_for_ms = event.held_for_ms;
+        self.held_for_wall_ms = Some(event.unix_ms.saturating_sub(self.from_unix_ms));
         self.ended = Some(event.event);
         self.owner = self.owner.take().or(event.owner);
     }
@@ -157,7 +161,7 @@ impl Held {
             self.mode.unwrap_or_default().to_owned(),
             self.from.clone(),
             self.until.clone().unwrap_or_else(|| "still held".to_owned()),
-            self.held_for_ms.map(in_words).unwrap_or_default(),
+            history::held_for_in_words(self.held_for_wall_ms, self.held_for_ms).unwrap_or_default(),
             self.ended.clone().unwrap_or_default(),
         ]
     }
@@ -180,7 +184,7 @@ pub(crate) async fn run(args: WhoArgs, global: &Global) -> Result<ExitCode, Prob
     let past = Past { limit: EVENTS_MAX, token: Some(token), within: None };
     let answer = calls.history(&name, past).await?;
     let (kept, now_unix_ms) = (Kept::of(&answer), answer.unix_ms);
-    let mut holds = holds_of(token, history::happened(answer));
+    let mut holds = holds_of(token, history::events_of(answer));
     if holds.is_empty() {
         let holders = calls.status(&name).await?.holders.into_iter();
         let holders = holders.filter(|holder| holder.token == token);
@@ -191,10 +195,10 @@ pub(crate) async fn run(args: WhoArgs, global: &Global) -> Result<ExitCode, Prob
         let state = calls.check_token(&name, token).await?;
         not_found = Some(match kept.in_words() {
             _ if state == TokenState::NeverGiven => {
-                format!("no hold of {name} can have had token {token}: it was not given yet")
+                format!("the cluster has not granted token {token} of '{name}' yet")
             }
-            Some(kept) => format!("no hold of {name} with token {token} is known any more: {kept}"),
-            None => format!("no hold of {name} had token {token}"),
+            Some(kept) => format!("no known hold of '{name}' had token {token}: {kept}"),
+            None => format!("no hold of '{name}' had token {token}"),
         });
     }
     let who = Who { name, token, holds, not_found, kept };
@@ -202,7 +206,7 @@ pub(crate) async fn run(args: WhoArgs, global: &Global) -> Result<ExitCode, Prob
     match &who.not_found {
         None => Ok(code),
         Some(words) => {
-            output::say(words);
+            output::message(words);
             Ok(NOT_FOUND.into())
         }
     }
@@ -235,7 +239,7 @@ mod tests {
 
     fn told(token: u64, events: Vec<WatchEvent>) -> Vec<(String, u64, Option<u64>, String)> {
         let answer = HistoryResponse { events, ..Default::default() };
-        let held = holds_of(token, history::happened(answer)).into_iter();
+        let held = holds_of(token, history::events_of(answer)).into_iter();
         held.map(|held| {
             let ended = held.ended.unwrap_or_default();
             (held.session, held.from_unix_ms, held.until_unix_ms, ended)
@@ -273,6 +277,26 @@ mod tests {
         ];
         assert_eq!(told(3, events.clone()), [line("a", 1_000, Some(2_000), "converted")]);
         assert_eq!(told(5, events), [line("a", 2_000, Some(4_000), "expired")]);
+    }
+
+    #[test]
+    fn a_hold_over_an_outage_is_told_as_long_as_it_was_by_the_clock() {
+        let events = vec![
+            event(EventKind::Granted, "a", 3, 1_000),
+            // Half a second in the cluster's time, which stood still.
+            event(EventKind::Released, "a", 3, 61_000),
+        ];
+        let answer = HistoryResponse { events, ..Default::default() };
+        let events = history::events_of(answer);
+        let held = holds_of(3, events).remove(0);
+        assert_eq!(held.held_for_ms, Some(500));
+        assert_eq!(held.to_row()[5], "1m00s");
+        let end_alone = HistoryResponse {
+            events: vec![event(EventKind::Released, "a", 3, 61_000)],
+            ..Default::default()
+        };
+        let held = holds_of(3, history::events_of(end_alone)).remove(0);
+        assert_eq!(held.to_row()[5], "500ms of cluster time");
     }
 
     #[test]

@@ -9,19 +9,19 @@ use serde::Serialize;
 use crate::duration::in_words;
 use crate::exit::Problem;
 use crate::global::Global;
+use crate::misuse_hint;
 use crate::name;
 use crate::obstacle::{self, Obstacle};
 use crate::one_shot;
 use crate::output::{self, Show};
 use crate::status::{Holder, OwnerInfo, Waiter, holder_table, waiter_table};
 use crate::text::quoted;
-use crate::whereabouts;
 
-/// Tells what is in the way of a lock: who holds it and why, who waits, how long it may take, and what to do.
+/// Explains why a lock is not free: holder, reason, queue, expected wait, and what to do.
 ///
-/// Also what those in the way wait for themselves, whether the lock is frozen and by whom, closed by a lock
-/// delay, or free but kept for somebody who needs other locks at the same moment. The estimate is made from
-/// holds of this lock that ended lately; without any it is unknown.
+/// Also shows which locks the holder itself waits for, and whether the lock is frozen, closed by a lock delay, or
+/// reserved for a client that needs several locks at once. The expected wait is computed from recent holds of this
+/// lock. Without any it is unknown.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   holdfast why deploy
@@ -38,7 +38,7 @@ struct Why {
     name: String,
     /// Nothing is in the way: it would be granted now.
     available: bool,
-    /// Null unless permits are out and some are left: then it is there for whoever wants one, and for nobody else.
+    /// Null unless some permits are out and some are left: then only a request for a permit is granted.
     of_others: Option<String>,
     /// Null unless it is held in the efficiency tier alone, where it is another lock; then what to do.
     other_tier: Option<String>,
@@ -53,11 +53,11 @@ struct Why {
     chain: Vec<Link>,
     /// There was more of it.
     chain_is_cut: bool,
-    /// Locks that are free and yet kept, for somebody who waits for this one at the same time.
+    /// Locks that are free and yet reserved, for a client that waits for this one at the same time.
     reserved: Vec<Reserved>,
     /// Null if no hold of it ended lately.
     hold_times: Option<HoldTimes>,
-    /// For somebody who asks for it now; null if it is not known.
+    /// For a request that comes now; null if it is not known.
     estimated_wait_ms: Option<u64>,
 }
 
@@ -178,7 +178,7 @@ impl Show for Why {
 impl Why {
     fn estimate_in_words(&self) -> String {
         let Some(times) = self.hold_times else {
-            return "unknown; no hold of it ended lately".to_owned();
+            return "unknown, because no hold of this lock ended lately".to_owned();
         };
         let lately = match times.holds {
             1 => format!("the last hold took {}", in_words(times.median_ms)),
@@ -189,9 +189,9 @@ impl Why {
             ),
         };
         match self.estimated_wait_ms {
-            Some(0) => format!("any moment for who asks now; {lately}"),
-            Some(wait_ms) => format!("about {} for who asks now; {lately}", in_words(wait_ms)),
-            None => format!("unknown as long as it cannot be granted; {lately}"),
+            Some(0) => format!("at any moment; {lately}"),
+            Some(wait_ms) => format!("about {} for a new request; {lately}", in_words(wait_ms)),
+            None => format!("unknown while the lock is frozen or closed; {lately}"),
         }
     }
 }
@@ -203,7 +203,7 @@ impl Link {
         let since = in_words(waiter.waiting_for_ms);
         let place = waiter.position;
         let by = match self.holders.first() {
-            None => format!("nobody holds it, see `holdfast why {}`", quoted(waits_for)),
+            None => format!("it is not held, see `holdfast why {}`", quoted(waits_for)),
             Some(first) if self.holder_count > 1 => {
                 let others = self.holder_count - 1;
                 format!("held by {} and {others} more", first.owner.in_words())
@@ -214,7 +214,7 @@ impl Link {
             }
         };
         format!(
-            "{who}, in the way of {in_the_way_of}, waits itself for {waits_for} since {since}, place {place}: {by}"
+            "{who}, in the way of {in_the_way_of}, waits for {waits_for} ({since}, place {place}): {by}"
         )
     }
 }
@@ -224,7 +224,7 @@ pub(crate) async fn run(args: WhyArgs, global: &Global) -> Result<ExitCode, Prob
     let mut why = Why::from(calls.why(&args.name).await?);
     if why.holders.is_empty() {
         // Of the other tier only this tells.
-        why.other_tier = whereabouts::only_in_memory(&calls.status(&args.name).await?);
+        why.other_tier = misuse_hint::only_in_efficiency_tier(&calls.status(&args.name).await?);
     }
     output::show(global.output, &why)
 }

@@ -1,12 +1,12 @@
-//! A circuit breaker: when no node has served the session for a while, calls fail at once instead of each waiting in
-//! vain. The session goes on trying, at its usual pace, because held locks depend on it; its tries
-//! are what closes the circuit again.
+//! A circuit breaker: when no node has served the session for a while, calls fail at once instead of waiting in vain.
+//! The session goes on trying at its usual pace, because held locks depend on it. A successful try closes the circuit
+//! again.
 
 use std::time::Duration;
 
 use crate::lease::LocalTime;
 
-/// For so long no node has to be of use. An election of the cluster's takes less.
+/// The circuit opens when no node served the session for so long. An election takes less.
 const OPEN_AFTER: Duration = Duration::from_secs(3);
 
 /// Whether calls are made at all.
@@ -14,7 +14,7 @@ const OPEN_AFTER: Duration = Duration::from_secs(3);
 pub enum CircuitState {
     /// Calls are made.
     Closed,
-    /// Calls fail at once: for some time no node was of use.
+    /// Calls fail at once: for some time no node served the session.
     Open,
     /// Calls fail still, while a node is tried.
     HalfOpen,
@@ -24,7 +24,7 @@ pub enum CircuitState {
 #[derive(Debug)]
 pub struct Breaker {
     state: CircuitState,
-    /// When the first of the tries began that were all in vain.
+    /// When the first of the present series of failed tries began.
     failing_since: Option<LocalTime>,
     open_after: Duration,
 }
@@ -34,7 +34,7 @@ impl Breaker {
         Breaker::opening_after(OPEN_AFTER)
     }
 
-    /// For something that is to be given up sooner or later than a cluster.
+    /// With another time than that for a cluster.
     pub fn opening_after(open_after: Duration) -> Breaker {
         Breaker { state: CircuitState::Closed, failing_since: None, open_after }
     }
@@ -55,7 +55,7 @@ impl Breaker {
         }
     }
 
-    /// The node was of no use.
+    /// The node did not serve the session.
     pub fn handle_failure(&mut self, now: LocalTime) {
         let failing_for = self.failing_since.map(|since| now.saturating_since(since));
         if !self.is_closed() || failing_for.is_some_and(|span| span >= self.open_after) {

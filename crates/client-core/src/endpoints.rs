@@ -1,4 +1,4 @@
-//! Which node to talk to next: the leader if one was named, else the known nodes in turn.
+//! Chooses the node to try next: the leader if a node has named one, else the known nodes in turn.
 
 use std::str::FromStr;
 
@@ -14,24 +14,23 @@ pub enum InvalidEndpoints {
     NotHostAndPort(String),
 }
 
-/// A non-empty list of `host:port` texts, with a place in it.
+/// A non-empty list of `host:port` texts, and the present position in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoints {
-    /// Those that the client was made with and those that the cluster told of, in the order in which
-    /// they are tried.
+    /// The configured nodes and those that the cluster has reported, in the order in which they are tried.
     addresses: Vec<String>,
-    /// Never forgotten: they may be names that lead to other nodes tomorrow.
+    /// The configured nodes. They are never forgotten: their names may resolve to other nodes later.
     configured: Vec<String>,
-    /// The nodes of the cluster, as it last said.
+    /// The nodes of the cluster, as last reported.
     told: Vec<String>,
     next: usize,
-    /// Asked before the list, once.
+    /// The named leader. It is tried once, before the list.
     leader_hint: Option<String>,
     /// The node that could not be reached last. Followers may name a dead leader for a while.
     unreachable: Option<String>,
-    /// How many could not be reached since one was.
+    /// The number of failures since a node was last reached.
     unreachable_count: usize,
-    /// What the cluster says about its nodes is not heeded.
+    /// Ignore the nodes that the cluster reports.
     is_fixed: bool,
 }
 
@@ -102,7 +101,7 @@ impl Endpoints {
         address
     }
 
-    /// A node said who leads. An empty hint says that it does not know.
+    /// A node has named the leader. An empty hint means that it knows none.
     pub fn follow_leader(&mut self, leader: &str) {
         if self.may_follow(leader) {
             self.leader_hint = Some(leader.to_owned());
@@ -114,8 +113,8 @@ impl Endpoints {
         checked_address(leader).is_ok() && !is_dead && !self.is_fixed
     }
 
-    /// No connection to this node: a hint that names it is not followed until another one fails too.
-    /// In its turn it is still tried.
+    /// This node could not be reached. A hint that names it is ignored until another node fails, too. In its turn it is
+    /// still tried.
     pub fn could_not_reach(&mut self, address: &str) {
         self.unreachable = Some(address.to_owned());
         self.unreachable_count += 1;
@@ -124,7 +123,7 @@ impl Endpoints {
         let known_follow = |place: usize| self.addresses[place + 1..].iter().any(is_told);
         let was_replaced = !self.told.is_empty() && !self.told.iter().any(|told| told == address);
         if let (true, Some(place)) = (was_replaced, place.filter(|place| known_follow(*place))) {
-            // The cluster does not know it either: the others are tried first from now on.
+            // The cluster does not report it either, so the other nodes are tried first from now on.
             let address = self.addresses.remove(place);
             self.addresses.push(address);
             if self.next > place {
@@ -151,8 +150,8 @@ impl Endpoints {
         self.addresses.len()
     }
 
-    /// The cluster said who its nodes are. New ones are tried after the others, and those that are gone are
-    /// forgotten, so that a client that lives longer than the nodes it began with finds the cluster all the same.
+    /// The cluster has reported its nodes. New ones are tried after the others, and removed ones are forgotten. So a
+    /// client finds the cluster even after all of its configured nodes were replaced.
     pub fn learn(&mut self, addresses: &[String]) {
         if self.is_fixed {
             return;

@@ -42,12 +42,12 @@ pub enum LossReason {
     /// It was held in the efficiency tier, which lives in one leader's memory.
     #[error("the leader changed, and with it ended what was held in the efficiency tier")]
     LeaderChanged,
-    /// It was held in the efficiency tier: another leader may grant it, and this client would not hear of it.
+    /// It was held in the efficiency tier: another leader may grant it, and this client would not learn of it.
     #[error(
         "the connection to the leader was lost, and with it what was held in the efficiency tier"
     )]
     LeaderUnreachable,
-    /// The cluster said that the hold ended, in words that this version does not know.
+    /// The cluster ended the hold, for a reason that this version does not know.
     #[error("the lock was ended by the cluster")]
     Ended,
 }
@@ -68,17 +68,17 @@ pub struct Rejection {
     pub may_have_happened: bool,
 }
 
-/// No node answered within the caller's patience.
+/// No node answered within the caller's timeout.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no answer from the cluster in time: {message}")]
 pub struct Unavailable {
-    /// Which nodes were tried, and what each of them said.
+    /// The nodes that were tried, and their errors.
     pub message: String,
     pub cause: UnavailableCause,
     pub may_have_happened: bool,
 }
 
-/// What a caller that wants an answer has to look after.
+/// Why no node answered, which says what the operator has to repair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum UnavailableCause {
@@ -108,13 +108,13 @@ pub enum RequestError {
     Rejected(Rejection),
     /// The caller's time was over before there was an answer.
     Unavailable(Unavailable),
-    /// A look at a lock that the session will not answer: it can be asked for by a call of its own.
+    /// The session cannot answer this read of a lock. A unary call can.
     NotServed,
     /// The client is closed.
     Closed,
 }
 
-/// Who waits for whom: each of these for the next, the last for the first, which is the one who asked.
+/// A cycle of waits: each actor waits for the next, and the last for the first. The first is the caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cycle(pub Vec<CycleLink>);
 
@@ -123,11 +123,11 @@ pub struct Cycle(pub Vec<CycleLink>);
 pub struct CycleLink {
     pub public_session_id: String,
     pub actor: u64,
-    /// What it waits for, and the next in the cycle is in the way of.
+    /// What it waits for. The next actor in the cycle blocks it.
     pub waits_for: String,
 }
 
-/// When an actor first asked, in the cluster's logical time. It decides who is older.
+/// When an actor first asked, in the cluster's logical time. It decides which actor is older.
 ///
 /// A transaction that is to have an age of its own, and not that of its session, asks for its first
 /// lock with [`Since::NOW`], for the others with the `since` of the first guard, and after it had to give way

@@ -1,7 +1,6 @@
-//! What the session and a guard both know about one hold.
+//! One hold, as shared by the session and its guard.
 //!
-//! A guard asks it without a message to the session, so it is shared. Each question that is about the present is asked
-//! with the present time.
+//! A guard reads it without a message to the session. Methods that depend on the present time take it as an argument.
 
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +12,7 @@ use holdfast_proto::v1::{Grant, Mode, ReleaseRequest};
 
 use crate::error::{LossReason, Lost, Since};
 use crate::lease::{HoldId, Leases, LocalTime};
-use crate::loss::{Loss, Told};
+use crate::loss::{Loss, LossSignal};
 use crate::tier::{Tier, guarantee_of};
 
 #[derive(Debug)]
@@ -30,7 +29,7 @@ pub struct Hold {
     held_as: SharedHeldAs,
     leases: Arc<Mutex<Leases>>,
     loss: Loss,
-    /// The cluster said so: there is nothing to release.
+    /// The cluster itself ended the hold, so there is nothing to release.
     has_ended: AtomicBool,
 }
 
@@ -42,7 +41,7 @@ pub(crate) struct HoldKey {
     pub(crate) entry: u64,
 }
 
-/// What a release found.
+/// The outcome of a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ReleaseOutcome {
@@ -69,7 +68,7 @@ impl ReleaseOutcome {
     }
 }
 
-/// How the cluster has the hold, as far as is known: guards that entered one hold several times see the same.
+/// The state of the hold in the cluster, as far as is known. Guards that entered one hold several times share it.
 #[derive(Debug)]
 struct HeldAs {
     mode: Mode,
@@ -135,20 +134,20 @@ impl Hold {
         }
     }
 
-    /// The cluster said that the hold is no more.
+    /// The cluster has reported the end of the hold.
     pub(crate) fn end(&self, reason: LossReason) {
         self.has_ended.store(true, Ordering::Release);
         let has_own_ttl = self.leases().has_own_end(self.lease);
-        self.loss.tell(match reason {
-            // The cluster has one word for both.
+        self.loss.report(match reason {
+            // The cluster has one reason for both.
             LossReason::HoldTtl if !has_own_ttl => LossReason::SessionExpired,
             reason => reason,
         });
     }
 
-    /// It is trusted no longer, but the cluster may still have it: it is to be released.
+    /// The client no longer trusts the hold, but the cluster may still have it, so it must be released.
     pub(crate) fn lose(&self, reason: LossReason) {
-        self.loss.tell(reason);
+        self.loss.report(reason);
     }
 
     /// The hold has another mode, and perhaps another token.
@@ -172,18 +171,18 @@ impl Hold {
         self.loss.reason().unwrap_or(LossReason::SessionClosed)
     }
 
-    /// Ready when a loss is told. Time that passes is no news: see [`Hold::valid_until`].
-    pub fn told(&self) -> Told {
-        self.loss.told()
+    /// Ready when a loss is reported. The passing of time alone does not trigger it: see [`Hold::valid_until`].
+    pub fn loss_signal(&self) -> LossSignal {
+        self.loss.signal()
     }
 
-    /// The fencing token, or the news that the lock may have ended.
+    /// The fencing token, or an error if the lock may have ended.
     pub fn token(&self, now: LocalTime) -> Result<u64, Lost> {
         self.check(now)?;
         Ok(self.held_as().token)
     }
 
-    /// The token in full form, or the news that the lock may have ended.
+    /// The token in full form, or an error if the lock may have ended.
     pub fn fence(&self, now: LocalTime) -> Result<String, Lost> {
         self.check(now)?;
         Ok(self.held_as().fence.clone())
@@ -214,7 +213,7 @@ impl Hold {
         }
     }
 
-    /// Where the cluster keeps it.
+    /// The tier that holds it.
     pub(crate) fn tier(&self) -> Tier {
         Tier::of(self.guarantee)
     }
@@ -225,7 +224,7 @@ impl Hold {
         #[cfg(feature = "planted")]
         let is_certain = is_certain || crate::planted::Bug::TokenPastLease.is_active();
         if !is_certain {
-            self.loss.tell(self.ends_by());
+            self.loss.report(self.ends_by());
         }
         match self.loss.reason() {
             Some(reason) => Err(Lost { reason }),
@@ -234,7 +233,7 @@ impl Hold {
         }
     }
 
-    /// What ends it if nothing more is heard.
+    /// The reason for its end if no further answer comes.
     pub fn ends_by(&self) -> LossReason {
         let own = self.leases().ends_before_session(self.lease);
         if own { LossReason::OwnTimeOver } else { LossReason::Expired }

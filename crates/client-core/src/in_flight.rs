@@ -1,10 +1,9 @@
 //! The requests of one session that have no answer yet. Pure: times are arguments.
 //!
-//! Ids start at 1 and rise by one. `acked_through` tells the servers which answers they may forget:
-//! all up to the request before the oldest one that still wants its answer. A request that is given
-//! up (a heartbeat of a broken stream) counts as answered, since it is never asked for again. So does
-//! an acquire from when it is known to wait: the servers find it by its wait, and later by its hold,
-//! wherever the mark stands. If it held the mark back, one long wait would fill up their memory of
+//! Ids start at 1 and rise by one. `acked_through` tells the servers which answers they may drop: all up to the request
+//! before the oldest one that still needs its answer. A request that is given up, such as a heartbeat of a broken
+//! stream, counts as answered, since it is never sent again. So does an acquire that is known to wait: the servers find
+//! it by its wait, and later by its hold. If it held `acked_through` back, one long wait would fill up the stored
 //! answers.
 
 mod by_id;
@@ -14,26 +13,27 @@ use std::collections::{BTreeSet, VecDeque};
 use crate::lease::LocalTime;
 use by_id::ById;
 
-/// If the oldest that wants its answer lags behind by more ids than this, it is kept in another place.
+/// If the oldest unanswered request lags behind by more ids than this, it is stored separately.
 const ROW_MAX: u64 = 65_536;
 
-/// Ids in a queue that nothing is behind any more, beside as many as there is something behind.
+/// How many stale ids a queue may have, besides as many as it has live ones.
 const DEAD_MAX: usize = 64;
 
 /// Requests, each with a `T` that says what to send and what to do with the answer.
 #[derive(Debug)]
 pub(crate) struct InFlight<T> {
     last_id: u64,
-    /// Those that wait, and the late ones, are set apart.
+    /// Without those that wait, and without the late ones.
     requests: ById<Request<T>>,
-    /// Those that still want their answer though [`ROW_MAX`] ids were given since.
+    /// Requests that still need their answer though [`ROW_MAX`] ids were used since.
     late: BTreeSet<u64>,
-    /// Has all that are staged for the next frame, and may have others.
+    /// Contains all requests that are staged for the next frame, and may contain others.
     to_send: VecDeque<u64>,
-    /// They are to go out in the order of their ids, and do not stand in it.
+    /// The staged requests must be sorted by id before they go out.
     is_out_of_order: bool,
     staged: usize,
-    /// No request on the wire should have been answered before then. It may be too early, and is set right when it is reached.
+    /// No request on the wire should have been answered before then. It may be too early, and is set right when it is
+    /// reached.
     answers_due_from: Option<LocalTime>,
 }
 
@@ -136,7 +136,7 @@ impl<T> InFlight<T> {
         }
     }
 
-    /// The stream broke: whatever has no answer goes out again on the next one.
+    /// The stream broke: all unanswered requests go out again on the next one.
     pub(crate) fn stage_all_again(&mut self) {
         self.answers_due_from = None;
         self.to_send = self.ids(|request| !request.is_parked).into();
@@ -191,14 +191,14 @@ impl<T> InFlight<T> {
         }
     }
 
-    /// A node sent it back: no answer is to be expected until it goes out again.
+    /// A node sent it back: no answer is expected until it goes out again.
     pub(crate) fn mark_sent_back(&mut self, id: u64) {
         if let Some(request) = self.requests.get_mut(id) {
             request.answer_due = None;
         }
     }
 
-    /// Takes a request out: it was answered, or its answer is no longer wanted.
+    /// Removes a request that was answered, or whose answer is no longer needed.
     pub(crate) fn settle(&mut self, id: u64) -> Option<(T, Option<LocalTime>)> {
         let request = self.requests.remove(id)?;
         if !self.late.is_empty() {
@@ -211,7 +211,7 @@ impl<T> InFlight<T> {
         Some((request.content, request.first_sent_at))
     }
 
-    /// Callers that ask and leave, again and again while there is no stream, leave ids behind.
+    /// Removes stale ids. They come from callers that give up while there is no stream.
     fn forget_dead(&mut self) {
         if self.to_send.len() > 2 * self.staged + DEAD_MAX {
             let requests = &self.requests;
@@ -219,13 +219,13 @@ impl<T> InFlight<T> {
         }
     }
 
-    /// Takes all requests out that are meant.
+    /// Removes all requests that match.
     pub(crate) fn take_out(&mut self, is_meant: impl Fn(&T) -> bool) -> Vec<T> {
         let ids = self.ids(|request| is_meant(&request.content));
         self.settle_all(ids)
     }
 
-    /// Takes all requests out, but for those that never went out and that `is_kept` is true for.
+    /// Removes all requests, except those that never went out and for which `is_kept` is true.
     pub(crate) fn drain(&mut self, is_kept: impl Fn(&T) -> bool) -> Vec<T> {
         let ids = self.ids(|request| request.first_sent_at.is_some() || !is_kept(&request.content));
         self.settle_all(ids)

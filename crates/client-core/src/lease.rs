@@ -1,9 +1,9 @@
 //! How long a client may trust its locks. Pure: no clock and no I/O; the local time is an argument.
 //!
-//! Deadlines are told in the lock table's logical time, which the client cannot read. What it has are
-//! samples: a request was *sent* at local time S, and its answer told the logical time L. Logical
-//! time was at most L when the request was sent, and runs at most 1 % faster than real time; the
-//! client's own clock is off by at most 1 % too. So the deadline D cannot pass before
+//! Deadlines are in the lock table's logical time, which the client cannot read. It has samples: a request was *sent*
+//! at local time S, and its answer contained the logical time L. Logical time was at most L when the request was sent,
+//! and runs at most 1 % faster than real time. The client's own clock is off by at most 1 %, too. So the deadline D
+//! cannot pass before
 //!
 //! ```text
 //! S + (D - L) x 0.98 - slack
@@ -21,9 +21,8 @@
 //! lives at least for the shorter of TTL and linger since that request was sent. That is the *lease span*, and
 //! heartbeats go out often enough for it.
 //!
-//! The efficiency tier has a clock of its own, which starts again with each leader. Samples of it are kept apart:
-//! they bound the holds of that tier, and say nothing about the session, whose time the replicated lock table
-//! keeps.
+//! The efficiency tier has a separate clock, which restarts with each leader. Its samples are kept separately: they
+//! bound the holds of that tier, and say nothing about the session, whose time the replicated lock table keeps.
 //!
 //! Invariants:
 //! - `valid_until` of a session or hold is never later than its true end, as long as the rates hold;
@@ -51,7 +50,7 @@ impl LocalTime {
     }
 }
 
-/// The lock table's time, in milliseconds, as answers tell it.
+/// The lock table's time, in milliseconds, as in answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LogicalTime(pub u64);
 
@@ -142,8 +141,8 @@ impl Leases {
         self.best_effort_sample = None;
     }
 
-    /// The stream to the leader is lost, or the leader said that it may lead no longer. Its memory is where the holds of
-    /// the efficiency tier are: another leader may grant them from now on. Ends them, and tells which they were.
+    /// The stream to the leader is lost, or the leader reported that it may lead no longer. The holds of the efficiency
+    /// tier are in its memory, so another leader may grant them from now on. Ends them, and returns which they were.
     pub fn leader_lost(&mut self) -> Vec<HoldId> {
         #[cfg(feature = "planted")]
         if crate::planted::Bug::BestEffortKeptWithoutLeader.is_active() {
@@ -171,8 +170,8 @@ impl Leases {
         self.holds.insert(hold, HoldLease { own_span, ..lease });
     }
 
-    /// A renewal that gives the hold this TTL goes out. Of several sendings the first counts. One that
-    /// is never answered bounds the hold for good: it may have taken effect.
+    /// A renewal that gives the hold this TTL goes out. Of several sendings the first counts. A renewal without an
+    /// answer bounds the hold for good, because it may have taken effect.
     pub fn renewal_sent(
         &mut self,
         hold: HoldId,

@@ -1,11 +1,12 @@
-//! What a client of Holdfast decides, without doing any of it: no clock, no I/O, no threads, no randomness. Time is an
-//! argument, and what has to be done comes out as data.
+//! The logic of a Holdfast client, without I/O: no clock, no threads, no randomness. Time is an argument, and the
+//! actions to take come out as data.
 //!
 //! - [`session`]: the state machine of a client's session: hello, resume, resend, answers, losses, heartbeats.
 //! - [`hold`]: what the session and a guard both know about a lock that is held.
 //! - [`lease`]: how long a client may trust its locks.
-//! - [`endpoints`], [`circuit`], [`backoff`], [`connect_errors`]: which node to try, whether, when, and what came of it.
-//! - [`error`], [`tier`], [`wire_time`]: words that all of them use.
+//! - [`endpoints`], [`circuit`], [`backoff`], [`connect_errors`]: which node to try, whether, when, and the errors of
+//!   it.
+//! - [`error`], [`tier`], [`wire_time`]: types that all of them use.
 //!
 //! The library on tokio drives it with real sockets and clocks, the simulation with its own.
 

@@ -1,4 +1,4 @@
-//! The news that a hold was lost.
+//! The loss of a hold, as shared by the session and its guards.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -20,7 +20,7 @@ struct Shared {
     waiting: Mutex<Waiting>,
 }
 
-/// The tasks that wait for the news. Each removes its entry when it stops waiting.
+/// The tasks that wait for the loss. Each removes its entry when it stops waiting.
 #[derive(Debug, Default)]
 struct Waiting {
     last: u64,
@@ -28,8 +28,8 @@ struct Waiting {
 }
 
 impl Loss {
-    /// The first reason stands.
-    pub fn tell(&self, reason: LossReason) {
+    /// Records the loss. Only the first reason counts.
+    pub fn report(&self, reason: LossReason) {
         if self.shared.reason.set(reason).is_ok() {
             let wakers = std::mem::take(&mut self.shared.waiting().wakers);
             wakers.into_values().for_each(Waker::wake);
@@ -41,8 +41,8 @@ impl Loss {
     }
 
     /// Ready when there is a reason.
-    pub fn told(&self) -> Told {
-        Told { shared: Arc::clone(&self.shared), number: None }
+    pub fn signal(&self) -> LossSignal {
+        LossSignal { shared: Arc::clone(&self.shared), number: None }
     }
 }
 
@@ -52,15 +52,15 @@ impl Shared {
     }
 }
 
-/// See [`Loss::told`].
+/// See [`Loss::signal`].
 #[derive(Debug)]
-pub struct Told {
+pub struct LossSignal {
     shared: Arc<Shared>,
     /// Under which its waker is known.
     number: Option<u64>,
 }
 
-impl Future for Told {
+impl Future for LossSignal {
     type Output = LossReason;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<LossReason> {
@@ -79,7 +79,7 @@ impl Future for Told {
     }
 }
 
-impl Drop for Told {
+impl Drop for LossSignal {
     fn drop(&mut self) {
         if let Some(number) = self.number {
             self.shared.waiting().wakers.remove(&number);
@@ -109,18 +109,18 @@ mod tests {
         let (loss, count) = (Loss::default(), Arc::new(Count::default()));
         let waker = Waker::from(Arc::clone(&count));
         let mut context = Context::from_waker(&waker);
-        let mut waits = pin!(loss.told());
+        let mut waits = pin!(loss.signal());
         {
-            let mut leaves = pin!(loss.told());
+            let mut leaves = pin!(loss.signal());
             assert_eq!(leaves.as_mut().poll(&mut context), Poll::Pending);
             assert_eq!(waits.as_mut().poll(&mut context), Poll::Pending);
             assert_eq!(waits.as_mut().poll(&mut context), Poll::Pending);
         }
-        loss.tell(LossReason::Broken);
-        loss.tell(LossReason::Ended);
+        loss.report(LossReason::Broken);
+        loss.report(LossReason::Ended);
         assert_eq!(count.0.load(Ordering::Relaxed), 1);
         assert_eq!(waits.poll(&mut context), Poll::Ready(LossReason::Broken));
-        assert_eq!(pin!(loss.told()).poll(&mut context), Poll::Ready(LossReason::Broken));
+        assert_eq!(pin!(loss.signal()).poll(&mut context), Poll::Ready(LossReason::Broken));
         assert_eq!(loss.reason(), Some(LossReason::Broken));
     }
 }

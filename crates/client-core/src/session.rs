@@ -1,16 +1,16 @@
 //! The state machine of a client's session with the cluster.
 //!
-//! - `config`, `output`: with what it begins, and what comes out of it.
-//! - `request`: what a program can ask, and how it looks on the wire.
-//! - `state`: the present session: holds, lease, what has no answer.
-//! - `answers`: what an answer or a notice changes. `convert`: what waits for the end of a conversion.
+//! - `config`, `output`: its configuration, and the actions that it asks for.
+//! - `request`: the requests of a program, and their form on the wire.
+//! - `state`: the present session: holds, lease, unanswered requests.
+//! - `answers`: what an answer or a notice changes. `convert`: requests that wait for the end of a conversion.
 //! - `link`: which node serves the session, and what happens when one stops serving it.
 //!
 //! Invariants:
 //! - an operation goes out only on a stream whose hello (open or resume) was answered;
 //! - an operation without an answer goes out again on the next stream under its old request id;
-//! - a stream is left with a farewell as long as the session is wanted;
-//! - the loss of a session is told to every holder and waiter; the next operation opens a new one.
+//! - the client leaves a stream with a farewell as long as it needs the session;
+//! - the loss of a session is reported to every holder and waiter; the next operation opens a new one.
 
 mod answers;
 mod config;
@@ -38,7 +38,7 @@ pub use config::{Config, NoSessionId, Settings};
 pub use output::{NotOpened, Output, Queued};
 pub use request::{Outcome, Request, Success};
 
-/// A client that is done does not wait longer than this for the cluster to hear it.
+/// How long a client that closes waits for the cluster's answer.
 const CLOSING_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A client's session with the cluster, over connections that break and sessions that are lost. `C` is what the driver
@@ -46,12 +46,12 @@ const CLOSING_PATIENCE: Duration = Duration::from_secs(2);
 ///
 /// It does nothing by itself. Its driver owns the sockets, the clock and the callers:
 ///
-/// - what happened goes in: [`handle_request`](Session::handle_request), [`handle_abandoned`](Session::handle_abandoned),
-///   [`handle_close`](Session::handle_close) for what the program wants;
-///   [`handle_connected`](Session::handle_connected), [`handle_connect_failed`](Session::handle_connect_failed),
+/// - what happened goes in: [`handle_request`](Session::handle_request),
+///   [`handle_abandoned`](Session::handle_abandoned), [`handle_close`](Session::handle_close) for what the program
+///   wants; [`handle_connected`](Session::handle_connected), [`handle_connect_failed`](Session::handle_connect_failed),
 ///   [`handle_frame`](Session::handle_frame), [`handle_disconnected`](Session::handle_disconnected),
-///   [`handle_blocked`](Session::handle_blocked) for what the network did;
-///   [`handle_timeout`](Session::handle_timeout) and [`handle_quiet`](Session::handle_quiet) for time that passed;
+///   [`handle_blocked`](Session::handle_blocked) for what the network did; [`handle_timeout`](Session::handle_timeout)
+///   and [`handle_quiet`](Session::handle_quiet) for time that passed;
 /// - what has to be done comes out: [`poll_output`](Session::poll_output), [`poll_frame`](Session::poll_frame);
 /// - [`next_timeout`](Session::next_timeout) tells when to wake;
 /// - the rest only reads.

@@ -14,7 +14,7 @@ use std::time::Duration;
 use holdfast_client_core::error::{LossReason, Lost, Since};
 use holdfast_client_core::hold::{Hold, ReleaseOutcome};
 use holdfast_client_core::lease::LocalTime;
-use holdfast_client_core::loss::Told;
+use holdfast_client_core::loss::LossSignal;
 use holdfast_proto::v1::Mode;
 use holdfast_proto::{Guarantee, PublicSessionId};
 #[cfg(feature = "redis")]
@@ -291,11 +291,11 @@ impl Held for Guard {
         }
     }
 
-    fn told(&self) -> Option<Told> {
+    fn loss_signal(&self) -> Option<LossSignal> {
         match &self.kind {
-            Kind::Table(guard) => Some(guard.hold.told()),
+            Kind::Table(guard) => Some(guard.hold.loss_signal()),
             #[cfg(feature = "redis")]
-            Kind::External { held, .. } => Some(held.hold.told()),
+            Kind::External { held, .. } => Some(held.hold.loss_signal()),
             Kind::Without { .. } => None,
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use holdfast_client_core::error::{LossReason, Lost, Since};
 use holdfast_client_core::hold::ReleaseOutcome;
 use holdfast_client_core::lease::LocalTime;
-use holdfast_client_core::loss::Told;
+use holdfast_client_core::loss::LossSignal;
 
 use crate::error::{ReleaseError, RenewError};
 use crate::guard::Guard;
@@ -126,7 +126,7 @@ impl Held for GuardAll {
     }
 
     /// They share the news of a loss.
-    fn told(&self) -> Option<Told> {
-        self.guards.first().and_then(Held::told)
+    fn loss_signal(&self) -> Option<LossSignal> {
+        self.guards.first().and_then(Held::loss_signal)
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use holdfast_client_core::error::{LossReason, Lost};
 use holdfast_client_core::lease::LocalTime;
-use holdfast_client_core::loss::Told;
+use holdfast_client_core::loss::LossSignal;
 use tokio::time::timeout;
 
 use holdfast_lease_clock as clock;
@@ -24,8 +24,8 @@ pub(crate) trait Held {
 
     fn at_risk_from(&self) -> LocalTime;
 
-    /// Ready when a loss is told; `None` if nothing is held.
-    fn told(&self) -> Option<Told>;
+    /// Ready when a loss is reported; `None` if nothing is held.
+    fn loss_signal(&self) -> Option<LossSignal>;
 }
 
 pub(crate) fn valid_for(held: &impl Held) -> Duration {
@@ -36,23 +36,23 @@ pub(crate) fn valid_for(held: &impl Held) -> Duration {
 }
 
 pub(crate) async fn lost(held: &impl Held) -> LossReason {
-    let Some(mut told) = held.told() else { return std::future::pending().await };
+    let Some(mut signal) = held.loss_signal() else { return std::future::pending().await };
     loop {
         if let Err(lost) = held.check() {
             return lost.reason;
         }
-        wait(&mut told, valid_for(held)).await;
+        wait(&mut signal, valid_for(held)).await;
     }
 }
 
 pub(crate) async fn at_risk(held: &impl Held) {
-    let Some(mut told) = held.told() else { return std::future::pending().await };
+    let Some(mut signal) = held.loss_signal() else { return std::future::pending().await };
     while held.check().is_ok() {
         let left = held.at_risk_from().saturating_since(clock::now());
         if left.is_zero() {
             return;
         }
-        wait(&mut told, left).await;
+        wait(&mut signal, left).await;
     }
 }
 
@@ -69,7 +69,7 @@ pub(crate) async fn run_while_held<F: Future>(
     }
 }
 
-/// Returns when a loss is told, or when it is time to look again.
-async fn wait(told: &mut Told, longest: Duration) {
-    let _ = timeout(longest.min(PAUSE_CHECK_INTERVAL), told).await;
+/// Returns when a loss is reported, or when it is time to look again.
+async fn wait(signal: &mut LossSignal, longest: Duration) {
+    let _ = timeout(longest.min(PAUSE_CHECK_INTERVAL), signal).await;
 }

@@ -1,18 +1,16 @@
 //! The lock table: the replicated state machine of Holdfast.
 //!
-//! [`LockTable`] is a plain value. Commands go in, one at a time, in log order:
-//! [`LockTable::apply`] changes the table and says what came of it: an [`Outcome`] for whoever sent
-//! the command, and [`Event`]s for everybody else whom it touched (the waiter that was promoted, the
-//! holder that lost its lock, the people who watch). Whoever drives the table decides what to do with
-//! them; the table itself does nothing.
+//! [`LockTable`] is a plain value. [`LockTable::apply`] takes one command at a time, in log order, and changes the
+//! table. It returns an [`Outcome`] for the sender of the command. It also returns [`Event`]s for all others concerned:
+//! the waiter that was promoted, the holder that lost its lock, the watches. The caller of the table acts on them; the
+//! table itself does no I/O.
 //!
 //! # Invariants
 //!
-//! * At any log index a resource has one exclusive holder, or shared holders, or at most as many permits
-//!   out as it has (more only when an operator has just lowered their number).
+//! * At any log index a resource has one exclusive holder, or shared holders, or permit holders. There are no more
+//!   permit holders than permits, unless an operator has just lowered their number.
 //! * Tokens come from one counter that only rises; every exclusive grant takes a new one.
-//! * Waiters are served in the order in which the log saw them: nobody is granted what somebody ahead
-//!   waits for and could not share.
+//! * Waiters are served in log order: no waiter is granted what a waiter ahead of it waits for and could not share.
 //! * An acquire-all holds all of its resources or none.
 //! * A request that is applied twice (same session, same [`RequestId`]) has the effect of one.
 //! * Nothing expires except by [`Command::Tick`], and then only what is due at the tick's stamp.

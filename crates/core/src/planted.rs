@@ -49,7 +49,7 @@ pub enum Bug {
     TermRestartsTtl,
     /// Every election gives a grace, however many there were since the session was heard of.
     GraceWithoutBound,
-    /// A name that nobody holds or waits for stays in the table.
+    /// A name without holders and waiters stays in the table.
     FreeNameKept,
     /// The counter of tokens is not in the snapshot.
     TokensNotInSnapshot,

@@ -1,9 +1,10 @@
 //! What commands do to the table: a file for each verb, and files for what several verbs share.
 //!
 //! Verbs: [`acquire`], [`release`], [`renew`], [`convert`], [`cancel`], [`abandon`], [`transfer`], [`proclaim`],
-//! [`session`], [`intervene`] with [`break_holds`], [`freeze`] and [`set_permits`], [`tick`], [`publish`]. Shared: [`dedup`] carries out a request once; [`admission`] says
-//! what may be granted, [`room`] what the limits allow; [`enqueue`], [`promotion`] and [`teardown`] begin and end waits
-//! and holds; [`deadlock`] and [`ages`] keep waits from lasting for ever.
+//! [`session`], [`intervene`] with [`break_holds`], [`freeze`] and [`set_permits`], [`tick`], [`publish`]. Shared:
+//! [`dedup`] carries out a request once; [`admission`] says what may be granted, [`room`] what the limits allow;
+//! [`enqueue`], [`promotion`] and [`teardown`] begin and end waits and holds; [`deadlock`] and [`ages`] keep waits from
+//! lasting for ever.
 
 mod abandon;
 mod access;

@@ -42,7 +42,7 @@ fn decode(bytes: &[u8]) -> Result<LockTable, DecodeError> {
     LockTable::decode(bytes, Limits::default())
 }
 
-/// FNV-1a, as whoever wants to deceive the table would compute it.
+/// FNV-1a, as an attacker would compute it.
 fn with_digest(mut body: Vec<u8>) -> Vec<u8> {
     let digest = body.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)

@@ -1,4 +1,4 @@
-//! Log entries and snapshots that somebody or something changed: refused, or read and sound.
+//! Changed log entries and snapshots: they are refused, or decode to a sound state.
 //!
 //! `FUZZ_CASES=1000000 cargo test -p holdfast-core --test fuzz` runs for longer.
 
@@ -42,7 +42,7 @@ fn read_entries(input: &[Vec<u8>]) {
     }
 }
 
-/// As they are, and with a digest that fits, as whoever wants to deceive would make it.
+/// As they are, and with a digest that fits, as an attacker would make it.
 fn read_snapshots(input: &[Vec<u8>]) {
     for bytes in input {
         let body = bytes.get(..bytes.len().saturating_sub(8)).unwrap_or_default();

@@ -30,7 +30,7 @@ fn entries_of_version_1_are_read_and_applied() {
         entries += 1;
         for command in batch.commands {
             match &command {
-                // Nobody looked for cycles of waits then, and a replay must not either.
+                // That version had no search for cycles of waits, and a replay must not search either.
                 Command::Acquire(acquire) => {
                     assert_eq!(acquire.terms.policy, Policy::Wait);
                     acquires += 1;

@@ -557,7 +557,7 @@ impl Judge {
         }
     }
 
-    /// Nobody ends early.
+    /// Nothing ends early.
     fn may_end(&self, life: &Life, reason: EndReason, cause: &Command) {
         if reason == EndReason::Closed {
             assert!(matches!(cause, Command::CloseSession { .. }));

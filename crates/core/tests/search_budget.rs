@@ -108,8 +108,8 @@ fn terms(wait_ms: u64) -> Terms {
     Terms { wait: Span::from_ms(wait_ms), ..Terms::default() }
 }
 
-/// One client queues 20,000 acquire-alls, and another one sends 16,000 acquires. Each of these would look at half of the
-/// queue: 160 million steps. They look at it once for each log entry.
+/// One client queues 20,000 acquire-alls, and another one sends 16,000 acquires. Each of these would look at half of
+/// the queue: 160 million steps. They look at it once for each log entry.
 #[test]
 fn acquires_behind_many_acquire_alls_cost_a_bounded_number_of_steps_for_each_log_entry() {
     let acquires = 16_000;

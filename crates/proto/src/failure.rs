@@ -125,7 +125,7 @@ impl Failure {
             reason: reason.into(),
             message: words(status),
             retryable: flag(metadata, RETRYABLE_KEY)
-                .unwrap_or_else(|| worth_another_try(status.code())),
+                .unwrap_or_else(|| worth_another_try(status.code()) || is_not_grpc(status)),
             may_have_happened: flag(metadata, MAY_HAVE_HAPPENED_KEY).unwrap_or(true),
             leader: text(metadata, LEADER_KEY).unwrap_or_default().to_owned(),
         }
@@ -231,11 +231,21 @@ fn worth_another_try(code: Code) -> bool {
 }
 
 fn words(status: &Status) -> String {
-    if status.message().is_empty() {
+    let message = status.message();
+    if message.is_empty() {
         status.code().description().to_owned()
+    } else if is_not_grpc(status) {
+        format!("the program there is no Holdfast node: its answer is not gRPC ({message})")
+    } else if message.ends_with("http2 error") {
+        format!("{message}; is this the client port of a Holdfast node?")
     } else {
-        status.message().to_owned()
+        message.to_owned()
     }
+}
+
+/// Our library says so of an HTTP answer without the headers of gRPC: a web server or a proxy sent it.
+fn is_not_grpc(status: &Status) -> bool {
+    status.message().contains("grpc-status header missing")
 }
 
 /// A text that is no valid header value (it would have to hold a control character) is left out: the
@@ -300,6 +310,17 @@ mod tests {
         assert_eq!(failure.reason(), Reason::Unspecified);
         assert!(failure.retryable && failure.may_have_happened);
         assert_eq!(failure.message, "connection reset");
+    }
+
+    #[test]
+    fn an_answer_that_is_not_grpc_is_called_so_and_the_next_node_is_tried() {
+        let words = "grpc-status header missing, mapped from HTTP status code 404";
+        let failure = Failure::from_status(&Status::unimplemented(words));
+        assert!(failure.retryable, "another endpoint may be a node");
+        assert!(
+            failure.message.starts_with("the program there is no Holdfast node"),
+            "{failure:?}"
+        );
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use holdfast_client_core::error::{LossReason, Lost};
 use holdfast_client_core::lease::{LocalTime, safe_end};
-use holdfast_client_core::loss::{Loss, Told};
+use holdfast_client_core::loss::{Loss, LossSignal};
 use holdfast_fence::{Fence, Guarantee};
 
 use holdfast_lease_clock as clock;
@@ -37,7 +37,7 @@ impl Hold {
 
     /// The first reason stands.
     pub(crate) fn lose(&self, reason: LossReason) {
-        self.loss.tell(reason);
+        self.loss.report(reason);
     }
 
     /// An extension goes out. It may shorten the hold, and takes effect before its answer is here.
@@ -88,8 +88,8 @@ impl Hold {
         LocalTime(lease.valid_until.0.saturating_sub(lease.span / 3))
     }
 
-    pub fn told(&self) -> Told {
-        self.loss.told()
+    pub fn loss_signal(&self) -> LossSignal {
+        self.loss.signal()
     }
 
     fn lease(&self) -> MutexGuard<'_, Lease> {

@@ -23,7 +23,7 @@ pub enum Bug {
     HeartbeatBeforeCommit,
     /// A leader serves reads without asking whether it still leads.
     ReadWithoutQuorum,
-    /// A leader serves reads without asking for as long as nobody else should have been elected.
+    /// A leader serves reads without a quorum, as long as no other leader should have been elected.
     ReadByLease,
     /// Votes and acknowledgements leave before the turn is on disk.
     SentBeforeDurable,

@@ -1,4 +1,4 @@
-//! Who only comes to stand in a queue waits a moment for the release that lets it on, and no longer.
+//! Acquires that would only join a queue are delayed for a moment, so that they share an entry with a release.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -90,7 +90,7 @@ fn a_try_acquire_is_not_delayed() {
     assert_eq!(last_index(&cluster, leader), before + 1);
 }
 
-/// The holder's release may be under way: then it is behind nobody, and follows it at once.
+/// The holder's release may be under way: then the acquire is behind no waiter, and is granted right after it.
 #[test]
 fn an_acquire_that_would_be_first_in_the_queue_is_not_delayed() {
     let (mut cluster, leader, _) = held();

@@ -28,8 +28,8 @@ const MOMENTS: u64 = 200;
 const MESSAGES: Target =
     Target { manifest_dir: env!("CARGO_MANIFEST_DIR"), name: "messages", feed: hand_over };
 
-/// Three nodes with some history: elections, grants, snapshots, a node that comes or goes, one that lags. The `moment` says
-/// where it stops.
+/// Three nodes with some history: elections, grants, snapshots, a node that comes or goes, one that lags. The `moment`
+/// says where it stops.
 fn at_moment(moment: u64) -> Cluster {
     let mut cluster = Cluster::with_snapshots_every(3, 8);
     cluster.run_for(Duration::from_millis(10 * (moment % 60)));

@@ -42,8 +42,8 @@ fn read_bodies(input: &[Vec<u8>]) {
         let file = SnapshotFile { index: 9, term: 1, data: bytes.clone().into() };
         let node = NodeId(membership.highest.0.max(1));
         let Ok((made, account)) = restore_group(&file, terms(node)) else { continue };
-        let (_, anew) = read_snapshot(&made.data).expect("what is made of it can be read");
-        assert!(anew.last_token() >= table.last_token() && anew.session_count() == 0);
+        let (_, restored) = read_snapshot(&made.data).expect("what is made of it can be read");
+        assert!(restored.last_token() >= table.last_token() && restored.session_count() == 0);
         assert_eq!(account.ended.sessions, table.session_count());
     }
 }

@@ -1,4 +1,4 @@
-//! Followers that are told that their leader's process has ended: truly, or by mistake.
+//! Followers that get a report that their leader has crashed, rightly or wrongly.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "it is a test")]
 
@@ -15,12 +15,12 @@ const ALICE: SessionId = SessionId(0xa11ce);
 
 /// A tick, and the two rounds of an election: each message is 10 ms under way.
 const SOON: Duration = Duration::from_millis(50 + 40 + 10);
-/// Whoever is next in line stands two ticks later.
+/// The next voter campaigns two ticks later.
 const NEXT_IN_LINE: Duration = Duration::from_millis(100);
 /// Of node 2, less what has passed since a heartbeat; the others wait for longer.
 const SHORTEST_ELECTION: Duration = Duration::from_millis(600 - 100);
 
-/// Node 1 leads, and everybody has heard of it. Alice has a session.
+/// Node 1 leads, and all nodes know it. Alice has a session.
 fn led_by_1(size: u64) -> Cluster {
     let mut cluster = Cluster::new(size);
     assert_eq!(cluster.run_until_leader(), NodeId(1));
@@ -162,7 +162,7 @@ fn a_crash_report_about_a_node_that_does_not_lead_changes_nothing() {
     let mut cluster = led_by_1(3);
     let before = term(&cluster, 1);
     for step in 0..50 {
-        // A follower of a follower; the leader of a follower; the leader of itself; of nobody.
+        // A report to a follower about a follower; to the leader about a follower, itself, and an unknown node.
         tell_gone(&mut cluster, &[2], 3);
         tell_gone(&mut cluster, &[1], 2);
         tell_gone(&mut cluster, &[1], 1);

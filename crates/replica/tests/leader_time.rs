@@ -1,4 +1,4 @@
-//! Time that no entry of the log says is not lost with its leader; and nobody believes a time by which something
+//! The leader time: time without log entries is not lost with its leader, and no node uses a time by which a lease
 //! could end early.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -193,7 +193,7 @@ fn the_time_of_an_older_leader_is_ignored_by_nodes_with_entries_of_a_newer_one()
     let mut played = PlayedReplica::new();
     played.is_sent_entry(1, 5);
     played.is_told_time(1, 5, 25_000);
-    // Its time began where the log ended. Whoever it heard of since would end early by 15 s.
+    // Its time began where the log ended. Sessions with a later heartbeat would end early by 15 s.
     played.is_sent_entry(3, 6);
     assert_eq!(played.elected(), STAMP_MS);
 }
@@ -210,8 +210,8 @@ fn the_time_of_the_last_entrys_term_counts_though_an_older_leader_was_ahead() {
 
 #[test]
 fn the_time_of_a_newer_leader_is_ignored_until_it_has_an_entry_here() {
-    // It may have been elected without those who have the entry, and have counted while whoever wrote it stood
-    // still. A wait, or the TTL of a hold, that began with the entry would end early.
+    // It may have been elected by nodes without the entry, and have counted while the leader that wrote it stood still.
+    // A wait, or the TTL of a hold, that began with the entry would end early.
     let mut played = PlayedReplica::new();
     played.is_sent_entry(1, 5);
     played.is_told_time(1, 5, 10_100);

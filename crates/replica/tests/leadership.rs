@@ -1,4 +1,4 @@
-//! Coming into office and leaving it: what becomes of those who ask just then.
+//! Becoming leader and stepping down: what becomes of calls at that moment.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "it is a test")]
 

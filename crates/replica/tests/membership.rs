@@ -305,8 +305,8 @@ fn a_leader_is_replaced_too() {
     cluster.acquire(ALICE, "after it");
 }
 
-/// Of two voters one is replaced, and soon after the power fails, with nothing else written in between. Those who are left
-/// must not need the vote of the one that is gone.
+/// Of two voters one is replaced, and soon after the power fails, with nothing else written in between. Those who are
+/// left must not need the vote of the one that is gone.
 #[test]
 fn a_change_of_members_outlives_a_power_cut_soon_after_it() {
     let mut cluster = three();

@@ -78,10 +78,12 @@ fn all_of_a_survivors_log_counts_whether_it_was_committed_or_not() {
         entry(2, acquire(ALICE, RequestId(1), "committed")),
         entry(3, acquire(ALICE, RequestId(2), "perhaps acknowledged")),
     ];
-    let hard_state = HardState { term: 1, vote: 1, commit: 2 };
+    // It has voted in terms of which it has no entry.
+    let hard_state = HardState { term: 5, vote: 1, commit: 2 };
     let durable = Durable { hard_state, snapshot: None, entries };
     let config = Cluster::new(3).config(NodeId(2));
     let state = salvage(config, durable).unwrap();
+    assert_eq!(state.term, 5);
     let (membership, table) = read_snapshot(&state.data).unwrap();
     assert_eq!((state.index, table.lock_count()), (3, 2));
     assert_eq!(membership.configuration.voters.len(), 3);

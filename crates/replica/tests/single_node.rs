@@ -532,7 +532,7 @@ fn lived_ms(stalled_at_ms: u64) -> u64 {
 fn after_a_stall_what_is_due_waits_for_a_grace_but_for_no_more_than_one() {
     // A stall counts as 250 ms. The first ends at 750 ms, so nothing ends before 1,750 ms.
     assert_eq!(lived_ms(500), 1_750);
-    // The second ends at 1,150 ms, but nobody lives for longer than a grace past the deadline.
+    // The second ends at 1,150 ms, but no session lives for longer than a grace past its deadline.
     assert_eq!(lived_ms(900), 2_000);
 }
 

@@ -1,4 +1,4 @@
-//! What a turn gives away before its disk has worked, what it keeps until then, and what it leaves for later.
+//! The order of a turn: what a replica sends and answers before its disk write, and what it keeps until after it.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "it is a test")]
 
@@ -33,7 +33,7 @@ impl PlayedReplica {
         PlayedReplica { replica: Replica::new(config, Durable::default()).unwrap(), now: ms(0) }
     }
 
-    /// It leads, and node 2 has all that it wrote in office.
+    /// It leads, and node 2 has all entries of its term.
     fn leader() -> PlayedReplica {
         let mut played = PlayedReplica::new();
         for _ in 0..12 {
@@ -129,7 +129,7 @@ fn large(bytes: usize) -> Command {
 fn after_an_entry_that_finds_no_room_no_later_command_is_proposed() {
     const LAST: Ticket = Ticket(9);
     let mut played = PlayedReplica::leader();
-    // Nobody acknowledges anything from here on. In the end there is room for a hundred bytes at most.
+    // No peer acknowledges anything from here on. In the end there is room for a hundred bytes at most.
     let is_refused = |played: &mut PlayedReplica, commands: Vec<Command>| {
         let last = commands.len() - 1;
         for (number, command) in commands.into_iter().enumerate() {
@@ -177,7 +177,7 @@ fn a_confirmed_read_does_not_wait_for_what_is_being_written() {
     let mut played = PlayedReplica::leader();
     played.replica.handle_read(READ);
     let turn = played.replica.begin_turn().unwrap();
-    assert_eq!(turn.reads, [], "nobody has confirmed it");
+    assert_eq!(turn.reads, [], "no quorum has confirmed it");
     let asked = turn.messages.iter().map(parsed).find(|message| !message.context.is_empty());
     let context = asked.unwrap().context;
     assert!(played.finish().is_empty());
@@ -197,7 +197,7 @@ fn a_leader_answers_what_is_committed_before_its_disk_works_for_what_came_later(
     let mut played = PlayedReplica::leader();
     played.replica.handle_call(Some(CALL), open(SessionId(1), 60_000));
     played.whole_turns();
-    assert!(played.committed().is_empty(), "nobody has acknowledged it");
+    assert!(played.committed().is_empty(), "no peer has acknowledged it");
     played.acknowledge_all();
     played.open_session(2);
     let turn = played.replica.begin_turn().unwrap();

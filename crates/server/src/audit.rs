@@ -9,11 +9,11 @@
 //! left out.
 
 mod file;
+mod json_writer;
 pub(crate) mod line;
 mod lines;
-mod pen;
+mod short_names;
 mod utc;
-mod words;
 
 use std::io;
 use std::path::PathBuf;
@@ -34,7 +34,7 @@ use crate::metrics::Metrics;
 use crate::shard::{ShardHandle, unix_ms};
 use crate::stopping::Stopping;
 
-/// Taken from the ring in one go.
+/// FrameProgress from the ring in one go.
 const EVENTS_PER_LOOK: usize = 1_024;
 /// Written in one go: few calls, and still in the processor's cache.
 const WRITE_BYTES: usize = 256 << 10;
@@ -114,7 +114,7 @@ impl Audit {
                 self.file.lines().extend_from_slice(&line);
             }
             if !is_waiting {
-                self.tell_electorate();
+                self.write_electorate();
             }
             news.borrow_and_update();
             let caught_up;
@@ -147,7 +147,7 @@ impl Audit {
     }
 
     /// Who votes and who learns, if that is news.
-    fn tell_electorate(&mut self) {
+    fn write_electorate(&mut self) {
         if !self.electorate.has_changed().unwrap_or(false) {
             return;
         }

@@ -28,7 +28,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn it_counts_the_time_since_boot_with_the_time_in_which_the_machine_slept() {
+    fn the_boot_clock_includes_the_time_asleep() {
         // What the kernel says there is of this clock, in hundredths of a second.
         let uptime = std::fs::read_to_string("/proc/uptime").unwrap();
         let uptime: f64 = uptime.split_whitespace().next().unwrap().parse().unwrap();
@@ -41,7 +41,7 @@ mod tests {
     }
 
     #[test]
-    fn it_never_goes_back() {
+    fn the_boot_clock_never_goes_back() {
         let first = now();
         assert!(now() >= first);
         assert_eq!(first.saturating_since(first + Duration::from_secs(1)), Duration::ZERO);

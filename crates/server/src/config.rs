@@ -177,7 +177,7 @@ pub enum ConfigError {
     Read { path: PathBuf, source: std::io::Error },
     #[error("cannot read the secret for the dashboard's actions from {}: {source}", path.display())]
     Secret { path: PathBuf, source: std::io::Error },
-    #[error("the configuration is not what it should be: {0}")]
+    #[error("the configuration file is not valid: {0}")]
     Parse(#[from] Box<toml::de::Error>),
     #[error("the configuration cannot work: {0}")]
     Check(#[from] CheckError),

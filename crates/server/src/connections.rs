@@ -284,13 +284,11 @@ impl Connection {
 
     /// Whether more of an answer may be made. If not, the waker is called once some is written.
     fn poll_may_write(&self, cx: &Context<'_>) -> Poll<()> {
-        let limits = &self.port.limits;
         let mut state = self.port.lock();
-        let of_all = state.used.unwritten;
-        let Some(entry) = state.connections.get_mut(&self.number) else { return Poll::Ready(()) };
-        if entry.check_unread(of_all, limits).is_ok() {
+        if state.check_unread(self.number, &self.port.limits).is_ok() {
             return Poll::Ready(());
         }
+        let Some(entry) = state.connections.get_mut(&self.number) else { return Poll::Ready(()) };
         if !entry.writers.iter().any(|waker| waker.will_wake(cx.waker())) {
             entry.writers.push(cx.waker().clone());
         }
@@ -299,37 +297,29 @@ impl Connection {
 
     /// Fails if its client leaves too much unread.
     fn check_unread(&self) -> Result<(), TooMuch> {
-        let state = self.port.lock();
-        let entry = state.connections.get(&self.number);
-        let of_all = state.used.unwritten;
-        entry.map_or(Ok(()), |entry| entry.check_unread(of_all, &self.port.limits))
+        self.port.lock().check_unread(self.number, &self.port.limits)
     }
 
     fn add_unwritten(&self, bytes: usize) {
-        let mut state = self.port.lock();
-        if let Some(entry) = state.connections.get_mut(&self.number) {
-            entry.unwritten += bytes;
-            state.used.unwritten += bytes;
-        }
+        self.port.lock().change_unwritten(self.number, |unwritten| unwritten + bytes);
     }
 
-    /// How much the client of a framed connection leaves unread. Tells whether the clients of the port leave too much.
+    /// How much the client of a framed connection leaves unread. Tells whether its address, or all clients, leave too
+    /// much.
     pub(crate) fn set_unwritten(&self, bytes: usize) -> bool {
         let mut state = self.port.lock();
-        let state = &mut *state;
-        if let Some(entry) = state.connections.get_mut(&self.number) {
-            let before = std::mem::replace(&mut entry.unwritten, bytes);
-            state.used.unwritten = state.used.unwritten + bytes - before;
-        }
-        state.used.unwritten >= self.port.limits.unwritten_max
+        state.change_unwritten(self.number, |_| bytes);
+        let limits = &self.port.limits;
+        let of_address = state.addresses.get(&self.address).map_or(0, |of| of.unwritten);
+        of_address >= limits.unwritten_per_address_max
+            || state.used.unwritten >= limits.unwritten_max
     }
 
     fn is_written(&self, bytes: usize) {
         let mut state = self.port.lock();
+        state.change_unwritten(self.number, |unwritten| unwritten - bytes);
         let Some(entry) = state.connections.get_mut(&self.number) else { return };
-        entry.unwritten -= bytes;
         let writers = std::mem::take(&mut entry.writers);
-        state.used.unwritten -= bytes;
         drop(state);
         writers.into_iter().for_each(Waker::wake);
     }

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_says_what_and_where() {
+    fn a_file_error_names_the_operation_and_the_file() {
         let error = replace(Path::new("/nowhere/at/all.toml"), "x").unwrap_err().to_string();
         assert!(error.starts_with("cannot create /nowhere/at/all.new"), "{error}");
     }

@@ -1,9 +1,9 @@
-//! What happened lately, kept on every replica.
+//! The ring of recent events, kept on every replica.
 //!
-//! The shard records the events of a turn in one step, as one batch that all readers share; they follow at their
-//! own pace (`pace.rs`) and never hold it up. The ring is bounded by number and by bytes: whoever falls behind its
-//! end is told so. Positions are the same on every replica (entry of the log, number within it), so a reader goes
-//! on at another node.
+//! The shard records the events of a turn in one step, as one batch that all readers share. Readers follow at their own
+//! pace (`pace.rs`) and never delay the shard. The ring is bounded by number and by bytes. A reader that falls behind
+//! its end gets an error. Positions (index of the log entry, number within it) are the same on every replica, so a
+//! reader can continue at another node.
 //!
 //! Where events are published elsewhere, the log counts them (`holdfast_core::Publication`); the ring then knows
 //! the number of each, which is the same on every replica, and so what is missing after a pause.
@@ -12,14 +12,14 @@
 //!
 //! Caveat: a batch goes as a whole, so up to [`BATCH_EVENTS_MAX`] events that are forgotten still take memory.
 
+mod event_slice;
 mod pace;
 mod session_texts;
-mod stretch;
 mod view;
 
+pub(crate) use self::event_slice::{EventRef, EventSlice, SharedEvent};
 pub(crate) use self::pace::Pace;
 pub(crate) use self::session_texts::SessionTexts;
-pub(crate) use self::stretch::{Kept, Seen, Stretch};
 pub(crate) use self::view::{EventView, SessionView, kind, message};
 
 use std::collections::VecDeque;
@@ -36,9 +36,9 @@ const BYTES_MAX: usize = 64 << 20;
 /// What a turn does is recorded in pieces of so many.
 const BATCH_EVENTS_MAX: usize = 1_024;
 
-/// Whoever looks through the ring takes so many at a time, so that nobody who records waits for long.
+/// A reader of the whole ring takes so many events at a time, so that the shard does not wait long for the lock.
 const EVENTS_PER_LOOK: usize = 1_024;
-/// Those who record may be faster than those who look.
+/// A bound, because the shard may record faster than the reader reads.
 const LOOKS_MAX: usize = 1_024;
 
 /// An entry of the log, and the number of an event in it.
@@ -76,7 +76,7 @@ pub(crate) struct Counted {
     pub(crate) lost: u64,
     /// How many were counted before the first of them.
     pub(crate) before: u64,
-    pub(crate) events: Vec<Kept>,
+    pub(crate) events: Vec<SharedEvent>,
 }
 
 /// In order, and never none.
@@ -184,26 +184,26 @@ impl EventRing {
     }
 
     /// The next events after a position, at most so many.
-    pub(crate) fn after(&self, position: Position, max: usize) -> Result<Stretch, Compacted> {
+    pub(crate) fn after(&self, position: Position, max: usize) -> Result<EventSlice, Compacted> {
         let ring = self.lock();
         if position < ring.complete_after {
             return Err(Compacted);
         }
-        Ok(ring.stretch(max, |event| event.position <= position))
+        Ok(ring.slice(max, |event| event.position <= position))
     }
 
     /// The next events after so many were counted, at most so many; none if the log does not count.
     pub(crate) fn after_count(&self, through: u64, max: usize) -> Option<Counted> {
         let ring = self.lock();
         let end = ring.publication?.events;
-        let all = ring.stretch(usize::MAX, |_| false);
+        let all = ring.slice(usize::MAX, |_| false);
         let first_kept = all.first().map_or(end, |event| ring.count_before(event));
         let before = through.max(first_kept);
-        let rest = ring.stretch(usize::MAX, |event| ring.count_before(event) < before);
+        let rest = ring.slice(usize::MAX, |event| ring.count_before(event) < before);
         let news = rest.seen().filter(|event| event.event.is_publishable());
         // Those from before the count began are nobody's loss.
         let news = news.filter(|event| ring.is_counted(event));
-        let events = news.take(max).map(Seen::keep).collect();
+        let events = news.take(max).map(EventRef::keep).collect();
         Some(Counted { lost: before - through, before, events })
     }
 
@@ -213,7 +213,7 @@ impl EventRing {
     }
 
     /// Looks at all that is kept, from the oldest on. What goes meanwhile is passed over.
-    pub(crate) fn look_through(&self, look: impl FnMut(Seen<'_>)) {
+    pub(crate) fn look_through(&self, look: impl FnMut(EventRef<'_>)) {
         let mut look = look;
         let mut position = self.oldest();
         for _ in 0..LOOKS_MAX {
@@ -288,7 +288,7 @@ impl Ring {
     }
 
     /// At most so many of those that are kept, from the first on for which this is no longer so.
-    fn stretch(&self, max: usize, is_before: impl Fn(&Recorded) -> bool) -> Stretch {
+    fn slice(&self, max: usize, is_before: impl Fn(&Recorded) -> bool) -> EventSlice {
         let ends_before = |batch: &Batch| batch.last().is_none_or(&is_before);
         let first = self.batches.partition_point(ends_before);
         let mut start = match self.batches.get(first) {
@@ -298,7 +298,7 @@ impl Ring {
         if first == 0 {
             start = start.max(self.forgotten);
         }
-        Stretch::of(self.batches.range(first..), start, max)
+        EventSlice::of(self.batches.range(first..), start, max)
     }
 
     fn forget_oldest(&mut self) {
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_before_the_start_or_a_snapshot_is_compacted() {
+    fn events_before_the_start_or_a_snapshot_are_compacted() {
         let ring = ring_after(4);
         ring.record(&mut happened([5]), 0, None);
         assert_eq!(ring.after(Position::end_of(3), 9).unwrap_err(), Compacted);
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_falls_behind_is_told_and_the_ring_stays_bounded() {
+    fn a_reader_that_falls_behind_gets_an_error_and_the_ring_stays_bounded() {
         let ring = ring_after(0);
         let reader = Position { index: 1, number: 0 };
         ring.record(&mut happened(1..=ROOM), 0, None);
@@ -419,7 +419,7 @@ mod tests {
         (counted.lost, counted.before, indexes.collect())
     }
 
-    fn a_wait_ends_with_a_grant(index: u64) -> (LogIndex, LogicalTime, Event) {
+    fn a_wait_ends_with_a_grant_event(index: u64) -> (LogIndex, LogicalTime, Event) {
         let event = Event::WaitEnded {
             names: std::iter::empty().collect(),
             session: SessionId(1),
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_found_by_the_logs_count_and_what_is_no_news_is_passed_over() {
+    fn events_are_found_by_the_logs_count_and_unpublishable_ones_are_skipped() {
         let ring = ring_after(4);
         ring.record(&mut happened([5, 6]), 0, None);
         assert!(ring.after_count(0, 9).is_none(), "nobody counts yet");
@@ -438,7 +438,7 @@ mod tests {
         ring.record(&mut happened([7, 8]), 0, so_many(1));
         assert_eq!(counted(&ring, 0), (0, 0, vec![8]));
         let mut more = happened([9]);
-        more.push(a_wait_ends_with_a_grant(9));
+        more.push(a_wait_ends_with_a_grant_event(9));
         more.extend(happened([10]));
         ring.record(&mut more, 0, so_many(3));
         assert_eq!(counted(&ring, 0), (0, 0, vec![8, 9, 10]));
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_is_counted_exactly_behind_a_full_ring_and_behind_a_snapshot() {
+    fn lost_events_are_counted_exactly_after_a_full_ring_and_after_a_snapshot() {
         let ring = ring_after(0);
         ring.record(&mut happened(1..=ROOM + 30), 0, so_many(ROOM + 30));
         let (lost, before, kept) = counted(&ring, 10);

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_does_not_count() {
+    fn forgotten_holds_do_not_count() {
         let ring = EventRing::new(3);
         ring.restart_after(0);
         hold(&ring, "a", 1, 10, 1_000);

@@ -20,11 +20,11 @@ use holdfast_replica::NodeId;
 use holdfast_service::Service;
 use tokio::sync::watch;
 
-pub(crate) use self::lost_clients::words_for_clients;
+pub(crate) use self::lost_clients::explain_to_clients;
 pub(crate) use self::serve::serve;
 use crate::connections::Connections;
+use crate::loop_watchdog::LoopWatchdog;
 use crate::metrics::Metrics;
-use crate::pulse::Pulse;
 use crate::readiness::Readiness;
 use crate::shard::ShardHandle;
 
@@ -37,7 +37,7 @@ pub(crate) struct Shown {
     pub(crate) shard: ShardHandle,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) started_unix_ms: u64,
-    pub(crate) pulse: Arc<Pulse>,
+    pub(crate) watchdog: Arc<LoopWatchdog>,
     pub(crate) readiness: watch::Receiver<Readiness>,
     pub(crate) service: Service,
     /// Of the client port and of the HTTP port.

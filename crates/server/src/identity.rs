@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_as_another_node_or_of_another_cluster_is_refused_with_words() {
+    fn a_start_as_another_node_or_cluster_is_refused_with_an_error() {
         let dir = tempfile::tempdir().unwrap();
         Identity::load_or_create(dir.path(), "prod", NodeId(2)).unwrap();
         for (cluster, node) in [("prod", 3), ("test", 2)] {

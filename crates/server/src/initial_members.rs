@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_is_changed_later_does_not_change_with_whom_it_began() {
+    fn a_later_change_of_the_configuration_does_not_change_the_initial_members() {
         let dir = tempfile::tempdir().unwrap();
         let mut config = NodeConfig::dev_cluster(3, dir.path(), 7420).unwrap().remove(0);
         durable_file::create_dir(&config.data_dir).unwrap();
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_joins_was_not_there_and_stays_so() {
+    fn a_joining_node_was_no_initial_member_and_stays_so() {
         let dir = tempfile::tempdir().unwrap();
         let mut config = NodeConfig::dev_cluster(1, dir.path(), 7420).unwrap().remove(0);
         durable_file::create_dir(&config.data_dir).unwrap();
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_never_replaced() {
+    fn an_unreadable_file_is_never_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let config = NodeConfig::dev_cluster(1, dir.path(), 7420).unwrap().remove(0);
         durable_file::create_dir(&config.data_dir).unwrap();

@@ -1,5 +1,5 @@
-//! A node that knows no leader for a while says so in its log, once, and whom it misses. Whoever starts the first of several
-//! nodes would otherwise see nothing at all.
+//! Logs a warning, once, when a node has known no leader for a while, with the nodes that it cannot reach. Otherwise an
+//! operator who starts the first of several nodes would see nothing at all.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,8 +15,8 @@ use crate::readiness::Readiness;
 /// Much longer than an election.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Until the node stops.
-pub(crate) async fn keep_telling(
+/// Runs until the node stops.
+pub(crate) async fn keep_reporting(
     mut ready: watch::Receiver<Readiness>,
     membership: Arc<Membership>,
     links: PeerLinks,
@@ -24,7 +24,7 @@ pub(crate) async fn keep_telling(
     let is_led = |ready: &Readiness| !ready.is_leaderless();
     while ready.wait_for(|ready| !is_led(ready)).await.is_ok() {
         if timeout(PATIENCE, ready.wait_for(is_led)).await.is_err() {
-            tell(&membership, &links);
+            log_warning(&membership, &links);
             if ready.wait_for(is_led).await.is_err() {
                 return;
             }
@@ -32,9 +32,9 @@ pub(crate) async fn keep_telling(
     }
 }
 
-fn tell(membership: &Membership, links: &PeerLinks) {
+fn log_warning(membership: &Membership, links: &PeerLinks) {
     let voters = membership.now().configuration.voters.clone();
-    // One that is to join waits for something else.
+    // A node that is about to join waits for something else.
     if !voters.contains(&membership.me) {
         return;
     }

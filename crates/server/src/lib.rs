@@ -9,7 +9,7 @@
 //! 3. `peers`: consensus messages between nodes.
 //! 4. back in `rpc`: the outcome becomes the answer.
 //!
-//! An acquire of the efficiency tier goes from `rpc` to `memory_tier` and back, without 2 and 3.
+//! An acquire of the efficiency tier goes from `rpc` to `efficiency_tier` and back, without 2 and 3.
 //!
 //! Around it: [`NodeConfig`] says what the node is, `identity` and `known_peers` keep a data directory
 //! and a node id together, `founders` and `membership` know who belongs to the cluster, `readiness` tells
@@ -24,6 +24,7 @@ mod connections;
 #[doc(hidden)]
 pub mod cost;
 mod durable_file;
+mod efficiency_tier;
 mod events;
 mod hold_times;
 mod http;
@@ -32,13 +33,12 @@ mod initial_members;
 mod kafka;
 mod known_peers;
 mod leaderless_warning;
+mod loop_watchdog;
 mod membership;
-mod memory_tier;
 mod metrics;
 mod node;
 mod offline;
 mod peers;
-mod pulse;
 mod readiness;
 mod rpc;
 mod shard;

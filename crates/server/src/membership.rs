@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_log_counts_and_the_configuration_fills_in_what_it_does_not_say() {
+    fn the_log_takes_precedence_and_the_configuration_fills_the_gaps() {
         let config = NodeConfig::dev_cluster(3, Path::new("/tmp/dev"), 7420).unwrap().remove(0);
         let membership = Membership::of(&config, &[1, 2, 3].map(NodeId));
         assert_eq!(membership.client_addresses().len(), 3);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_joins_knows_nobody() {
+    fn a_joining_node_knows_no_members() {
         let config = NodeConfig::dev_cluster(1, Path::new("/tmp/dev"), 7420).unwrap().remove(0);
         let membership = Membership::of(&NodeConfig { join: true, ..config }, &[]);
         assert!(membership.now().members.is_empty());
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_that_are_not_announced_are_used_here_and_told_to_nobody() {
+    fn addresses_that_are_not_announced_are_used_only_locally() {
         let config = NodeConfig::dev_cluster(3, Path::new("/tmp/dev"), 7420).unwrap().remove(0);
         let config = NodeConfig { announce_addresses: false, ..config };
         let membership = Membership::of(&config, &[1, 2, 3].map(NodeId));
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_to_listen_on_only_is_not_told_to_others() {
+    fn a_listen_only_address_is_not_announced() {
         let mut config = NodeConfig::dev_cluster(1, Path::new("/tmp/dev"), 7420).unwrap().remove(0);
         config.nodes[0].peer = Address::new("0.0.0.0:7421").unwrap();
         let membership = Membership::of(&config, &[NodeId(1)]);

@@ -18,6 +18,7 @@ use crate::access::{self, BootstrapError};
 use crate::audit::{Audit, AuditFileError, AuditSettings};
 use crate::config::{Address, ConfigError, NodeConfig, TracingConfig};
 use crate::connections::{Connections, Descriptors, PortLimits, TooFewDescriptors};
+use crate::efficiency_tier::{self, EfficiencyTier};
 use crate::events::EventRing;
 use crate::http;
 use crate::identity::{Identity, IdentityError};
@@ -25,11 +26,10 @@ use crate::initial_members::{self, InitialMembersError};
 use crate::kafka::Publisher;
 use crate::known_peers::{KnownPeers, KnownPeersError};
 use crate::leaderless_warning;
+use crate::loop_watchdog::LoopWatchdog;
 use crate::membership::Membership;
-use crate::memory_tier::{self, MemoryTier};
 use crate::metrics::Metrics;
 use crate::peers::{Handshake, PeerLinks, PeerPort};
-use crate::pulse::Pulse;
 use crate::readiness::{self, Readiness};
 use crate::rpc::{self, DashboardSource, Forwarded, Rpc};
 use crate::shard::{self, Channels, Input, ShardError, ShardHandle, StopReason};
@@ -48,11 +48,11 @@ const SPANS_TIMEOUT: Duration = Duration::from_secs(2);
 /// and waits for nothing.
 #[derive(Debug)]
 pub struct Node {
-    pulse: Arc<Pulse>,
+    watchdog: Arc<LoopWatchdog>,
     client_address: SocketAddr,
     http_address: Option<SocketAddr>,
     shard: ShardHandle,
-    /// Taken when it has been heard.
+    /// FrameProgress when it has been heard.
     shard_end: Option<oneshot::Receiver<StopReason>>,
     ready: watch::Receiver<Readiness>,
     /// Thrown first: the node tells that it does not serve any more.
@@ -67,13 +67,13 @@ pub struct Node {
 /// Whether a node's loop turns.
 #[derive(Clone, Debug)]
 pub struct Liveness {
-    pulse: Arc<Pulse>,
+    watchdog: Arc<LoopWatchdog>,
 }
 
 impl Liveness {
     /// One that stands still for long waits for its disk, or has a bug.
     pub fn is_turning(&self) -> bool {
-        self.pulse.stopped_for().is_none()
+        self.watchdog.stopped_for().is_none()
     }
 }
 
@@ -161,9 +161,9 @@ impl Node {
 
         let events = Arc::new(EventRing::new(config.events_kept));
         let metrics = Arc::new(Metrics::new());
-        let memory = Arc::new(MemoryTier::counting(Arc::clone(&metrics.efficiency_operations)));
-        tasks.spawn(memory_tier::keep_time(Arc::clone(&memory)));
-        let pulse = Arc::new(Pulse::new());
+        let memory = Arc::new(EfficiencyTier::counting(Arc::clone(&metrics.efficiency_operations)));
+        tasks.spawn(efficiency_tier::keep_time(Arc::clone(&memory)));
+        let watchdog = Arc::new(LoopWatchdog::new());
         let traces = match &config.tracing {
             Some(TracingConfig { endpoint }) => {
                 let instance = config.node_id().0.to_string();
@@ -192,7 +192,7 @@ impl Node {
         let shard_end = {
             let membership = Arc::clone(&membership);
             let events = Arc::clone(&events);
-            let pulse = Arc::clone(&pulse);
+            let watchdog = Arc::clone(&watchdog);
             let metrics = Arc::clone(&metrics);
             let memory = Arc::clone(&memory);
             let traces = traces.clone();
@@ -204,7 +204,7 @@ impl Node {
                 leadership,
                 events,
                 memory,
-                pulse,
+                watchdog,
                 metrics,
                 traces,
                 membership,
@@ -220,15 +220,15 @@ impl Node {
         let (reporter, health) = tonic_health::server::health_reporter();
         let ready = watch::Sender::new(Readiness::NoLeader);
         let ready_watch = ready.subscribe();
-        tasks.spawn(leaderless_warning::keep_telling(
+        tasks.spawn(leaderless_warning::keep_reporting(
             ready.subscribe(),
             Arc::clone(&membership),
             links.clone(),
         ));
-        tasks.spawn(readiness::keep_telling(
+        tasks.spawn(readiness::keep_reporting(
             shard.clone(),
             links.clone(),
-            Arc::clone(&pulse),
+            Arc::clone(&watchdog),
             Arc::clone(&metrics),
             reporter,
             ready,
@@ -242,7 +242,7 @@ impl Node {
         if let Some(publisher) = publisher {
             servers.spawn(publisher.keep_publishing(stop.watch()));
         }
-        let lost_on_http = http::words_for_clients(&membership);
+        let lost_on_http = http::explain_to_clients(&membership);
         let rpc = {
             let (shard, metrics) = (shard.clone(), Arc::clone(&metrics));
             Rpc::new(
@@ -282,7 +282,7 @@ impl Node {
                 shard,
                 metrics,
                 started_unix_ms,
-                pulse: Arc::clone(&pulse),
+                watchdog: Arc::clone(&watchdog),
                 readiness,
                 connections: [clients, Arc::clone(&on_http)],
                 service,
@@ -297,7 +297,7 @@ impl Node {
         let shard_end = Some(shard_end);
         let ready = ready_watch;
         Ok(Node {
-            pulse,
+            watchdog,
             client_address,
             http_address,
             shard,
@@ -322,7 +322,7 @@ impl Node {
 
     /// For whoever watches over the node.
     pub fn liveness(&self) -> Liveness {
-        Liveness { pulse: Arc::clone(&self.pulse) }
+        Liveness { watchdog: Arc::clone(&self.watchdog) }
     }
 
     /// Returns when the node can serve clients: it leads, or is connected to the node that does. Also

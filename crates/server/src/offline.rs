@@ -63,9 +63,9 @@ pub struct NewCluster {
 /// Why nothing was done.
 #[derive(Debug, thiserror::Error)]
 pub enum OfflineError {
-    #[error("{} cannot be used: {source}", path.display())]
+    #[error("cannot use {}: {source}", path.display())]
     Backup { path: PathBuf, source: BackupError },
-    #[error("{} cannot be used: {source}", path.display())]
+    #[error("cannot use {}: {source}", path.display())]
     Content { path: PathBuf, source: SnapshotError },
     #[error(
         "{} is of group {group}, and this build knows of group 1 only", path.display()

@@ -15,9 +15,9 @@ use tokio::time::{Instant, sleep_until};
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
+use crate::loop_watchdog::LoopWatchdog;
 use crate::metrics::Metrics;
 use crate::peers::PeerLinks;
-use crate::pulse::Pulse;
 use crate::shard::ShardHandle;
 use crate::stopping::Stopping;
 
@@ -54,14 +54,14 @@ impl Readiness {
         self == Readiness::Serving
     }
 
-    fn of(seen: &Seen) -> Readiness {
-        match (seen.leadership.leader, seen.last_leader) {
-            _ if seen.disk_is_full => Readiness::DiskFull,
-            _ if seen.loop_is_late => Readiness::Stalled,
-            _ if seen.leadership.is_here => Readiness::Serving,
-            (Some(_), _) if seen.is_reachable => Readiness::Serving,
+    fn of(inputs: &ReadinessInputs) -> Readiness {
+        match (inputs.leadership.leader, inputs.last_leader) {
+            _ if inputs.disk_is_full => Readiness::DiskFull,
+            _ if inputs.loop_is_late => Readiness::Stalled,
+            _ if inputs.leadership.is_here => Readiness::Serving,
+            (Some(_), _) if inputs.is_reachable => Readiness::Serving,
             (Some(leader), _) => Readiness::LeaderOutOfReach(leader),
-            (None, Some(last)) if !seen.is_reachable => Readiness::LastLeaderOutOfReach(last),
+            (None, Some(last)) if !inputs.is_reachable => Readiness::LastLeaderOutOfReach(last),
             (None, _) => Readiness::NoLeader,
         }
     }
@@ -74,7 +74,7 @@ impl Readiness {
 
 /// What readiness depends on.
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct ReadinessInputs {
     leadership: Leadership,
     /// The leader that this node followed last, if it was another node.
     last_leader: Option<NodeId>,
@@ -104,10 +104,10 @@ impl fmt::Display for Readiness {
 }
 
 /// Keeps telling until the node stops.
-pub(crate) async fn keep_telling(
+pub(crate) async fn keep_reporting(
     shard: ShardHandle,
     links: PeerLinks,
-    pulse: Arc<Pulse>,
+    watchdog: Arc<LoopWatchdog>,
     metrics: Arc<Metrics>,
     reporter: HealthReporter,
     ready: watch::Sender<Readiness>,
@@ -119,12 +119,12 @@ pub(crate) async fn keep_telling(
     loop {
         let leadership_now = *leadership.borrow_and_update();
         last_leader = leadership_now.leader.or(last_leader);
-        let now = Readiness::of(&Seen {
+        let now = Readiness::of(&ReadinessInputs {
             leadership: leadership_now,
             last_leader,
             is_reachable: last_leader.is_some_and(|leader| links.reachable(leader)),
             disk_is_full: metrics.disk_full.get() > 0,
-            loop_is_late: pulse.is_late(),
+            loop_is_late: watchdog.is_late(),
         });
         let before = ready.send_replace(now);
         if before.is_serving() != now.is_serving() {
@@ -154,8 +154,8 @@ mod tests {
 
     const OTHER: NodeId = NodeId(2);
 
-    fn follower(leader: Option<NodeId>) -> Seen {
-        Seen {
+    fn follower(leader: Option<NodeId>) -> ReadinessInputs {
+        ReadinessInputs {
             leadership: Leadership { leader, ..Leadership::default() },
             last_leader: leader.or(Some(OTHER)),
             is_reachable: true,
@@ -165,22 +165,23 @@ mod tests {
     }
 
     #[test]
-    fn a_node_with_a_full_disk_says_so_whether_or_not_it_knows_a_leader() {
+    fn readiness_reports_a_full_disk_with_and_without_a_leader() {
         for leader in [None, Some(OTHER)] {
-            let seen = Seen { disk_is_full: true, loop_is_late: true, ..follower(leader) };
-            assert_eq!(Readiness::of(&seen), Readiness::DiskFull);
+            let inputs =
+                ReadinessInputs { disk_is_full: true, loop_is_late: true, ..follower(leader) };
+            assert_eq!(Readiness::of(&inputs), Readiness::DiskFull);
         }
         assert!(Readiness::DiskFull.to_string().contains("disk of this node is full"));
     }
 
     #[test]
-    fn a_node_that_lost_only_its_leader_says_which_and_that_it_is_not_connected() {
-        let lost = Seen { is_reachable: false, ..follower(None) };
+    fn readiness_names_the_last_leader_and_that_it_is_not_connected() {
+        let lost = ReadinessInputs { is_reachable: false, ..follower(None) };
         assert_eq!(Readiness::of(&lost), Readiness::LastLeaderOutOfReach(OTHER));
         assert!(Readiness::of(&lost).to_string().contains("node 2 led last"));
         assert!(Readiness::of(&lost).is_leaderless());
         assert_eq!(Readiness::of(&follower(None)), Readiness::NoLeader, "it may be in an election");
-        let knows_it = Seen { is_reachable: false, ..follower(Some(OTHER)) };
+        let knows_it = ReadinessInputs { is_reachable: false, ..follower(Some(OTHER)) };
         assert_eq!(Readiness::of(&knows_it), Readiness::LeaderOutOfReach(OTHER));
         assert_eq!(Readiness::of(&follower(Some(OTHER))), Readiness::Serving);
     }

@@ -73,9 +73,9 @@ use self::forward::Forwarding;
 use self::leader_search::LeaderSearch;
 use self::members::Members;
 use self::stream::Outgoing;
+use crate::efficiency_tier::EfficiencyTier;
 use crate::events::EventRing;
 use crate::membership::Membership;
-use crate::memory_tier::MemoryTier;
 use crate::metrics::Metrics;
 use crate::peers::PeerLinks;
 use crate::shard::ShardHandle;
@@ -106,7 +106,7 @@ pub(crate) struct Rpc {
     rankings: list_search::Rankings,
     /// None: nobody wants spans.
     traces: Option<Arc<Traces>>,
-    watch_openings: Arc<watch::Openings>,
+    watch_open_rate: Arc<watch::OpenRateLimit>,
 }
 
 impl Rpc {
@@ -117,7 +117,7 @@ impl Rpc {
         membership: Arc<Membership>,
         links: PeerLinks,
         events: Arc<EventRing>,
-        memory: Arc<MemoryTier>,
+        memory: Arc<EfficiencyTier>,
         metrics: Arc<Metrics>,
         stopping: Stopping,
     ) -> Rpc {
@@ -143,7 +143,7 @@ impl Rpc {
             backups,
             rankings,
             traces: None,
-            watch_openings: Arc::default(),
+            watch_open_rate: Arc::default(),
         }
     }
 

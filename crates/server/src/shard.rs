@@ -45,17 +45,17 @@ use self::observer::Observer;
 pub(crate) use self::observer::{Deferrable, ReplyTo};
 pub(crate) use self::outbox::{TaskOutbox, put_all};
 use self::poller::Poller;
-pub(crate) use self::poller::{ROOM, SocketNews};
+pub(crate) use self::poller::{ROOM, SocketEvents};
 pub(crate) use self::queue::{Inbox, ShardHandle, inbox};
 pub use self::start::ShardError;
 pub(crate) use self::start::{Channels, replica_config, start};
 use crate::boot_clock;
+use crate::efficiency_tier::EfficiencyTier;
 use crate::events::EventRing;
+use crate::loop_watchdog::LoopWatchdog;
 use crate::membership::Membership;
-use crate::memory_tier::MemoryTier;
 use crate::metrics::Metrics;
 use crate::peers::{PeerLinks, WiresIn};
-use crate::pulse::Pulse;
 use crate::traces::Traces;
 
 /// Why the shard ended.
@@ -97,8 +97,8 @@ struct Shard {
     tells_owners: bool,
     /// The table has changed as a whole since they were told.
     owners_unknown: bool,
-    memory: Arc<MemoryTier>,
-    pulse: Arc<Pulse>,
+    memory: Arc<EfficiencyTier>,
+    watchdog: Arc<LoopWatchdog>,
     metrics: Arc<Metrics>,
     /// None if no spans are wanted.
     traces: Option<Arc<Traces>>,
@@ -149,7 +149,7 @@ impl Shard {
 
     /// Takes in what there is, and does what the engine says until it rests.
     fn turn(&mut self) -> Result<(), StopReason> {
-        self.pulse.beat();
+        self.watchdog.record_turn();
         self.take_input(self.engine.idle_for_at_most());
         self.engine.host().measure_batch();
         self.engine.handle_time(Now {
@@ -162,7 +162,7 @@ impl Shard {
                 Step::GoOn => {}
                 Step::Write => self.write()?,
                 Step::Rest => {
-                    self.tell_owners();
+                    self.send_owners();
                     return Ok(());
                 }
                 Step::Stop(StopCause::Requested) => return Err(StopReason::Requested),
@@ -191,7 +191,7 @@ impl Shard {
         if let Some(again_at) = self.write_again_at
             && let Some(left) = again_at.checked_duration_since(Instant::now())
         {
-            self.pulse.beat();
+            self.watchdog.record_turn();
             self.take_input(left);
             self.carry_out_effects();
             return Ok(());

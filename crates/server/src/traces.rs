@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn what_no_client_has_marked_or_marked_wrongly_is_not_looked_at() {
+    async fn requests_without_a_valid_trace_parent_are_ignored() {
         let traces = traces();
         let unsampled = PARENT.replace("-01", "-00");
         for parent in ["", "00-1-2-3", unsampled.as_str()] {
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn nothing_is_left_when_everybody_is_gone() {
+    async fn no_trace_state_is_left_when_all_holders_are_gone() {
         let traces = traces();
         for session in 1..=3 {
             traces.received(by(session, 1), &acquire("a"), PARENT);

@@ -126,7 +126,7 @@ async fn works(client: &mut Client, session: &str, requests: std::ops::Range<u64
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connections_that_say_nothing_are_limited_closed_and_keep_no_client_out() {
+async fn silent_connections_are_limited_and_closed_and_keep_no_client_out() {
     let cluster = with(|limits| {
         (limits.max, limits.idle_per_address_max, limits.first_request_ms) = (60, 20, 3_000);
     })
@@ -157,7 +157,7 @@ async fn connections_that_say_nothing_are_limited_closed_and_keep_no_client_out(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_call_claims_to_have_takes_no_memory_and_a_call_that_never_comes_whole_ends() {
+async fn a_claimed_length_takes_no_memory_and_an_incomplete_call_ends() {
     let cluster = with(|limits| limits.request_ms = 2_000).await;
     let requests = speak_http2(&cluster).await;
     let mut calls = Vec::new();

@@ -18,7 +18,7 @@ use holdfast_proto::v1::{self, Failure, Reason, answer, operation};
 use holdfast_server::{AuthMode, bootstrap_token};
 use holdfast_service::{Front, Kind, Method, Verb};
 use support::every_method::{call_everything, with};
-use support::framed::{FramedClient, Said, acquire, heartbeat, opening, release};
+use support::framed::{FramedClient, Received, acquire, heartbeat, opening, release};
 use support::{Client, Cluster, connect, eventually, http_get, new_session};
 use tonic::transport::{Channel, Endpoint};
 
@@ -308,7 +308,7 @@ async fn on_a_framed_stream_each_name_is_checked_and_a_ban_counts_at_once() {
         let mut again = framed_as(&address, &token).await;
         again.send(plain::FRAME, &support::framed::frame(vec![opening(0)])).await;
         assert!(
-            matches!(again.next().await, Said::End(end) if end.reason() == Reason::Unauthenticated)
+            matches!(again.next().await, Received::End(end) if end.reason() == Reason::Unauthenticated)
         );
     }
 }

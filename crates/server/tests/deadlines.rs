@@ -34,7 +34,7 @@ async fn acquire_within(address: &str, request: &AcquireRequest, grpc_timeout: &
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_whose_deadline_passes_is_told_so_with_a_reason() {
+async fn a_call_whose_deadline_passes_fails_with_a_reason() {
     const DEADLINE_EXCEEDED: &str = "4";
     let cluster = Cluster::start(1).await;
     let mut client = cluster.client(0).await;

@@ -12,7 +12,9 @@ use holdfast_proto::v1::{
     ReleaseRequest, ServerFrame, StatusRequest, answer, notice, operation,
 };
 use holdfast_server::TracingConfig;
-use support::framed::{BYTES_MAX, FramedClient, Said, acquire, frame, heartbeat, opening, release};
+use support::framed::{
+    BYTES_MAX, FramedClient, Received, acquire, frame, heartbeat, opening, release,
+};
 use support::{Cluster, PATIENCE, eventually, http_get};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -26,19 +28,19 @@ async fn at_any_node_a_session_takes_a_lock_and_its_ping_is_answered() {
         stream.open().await;
         stream.take(&format!("wallet {node}")).await;
         stream.send(plain::PING, &()).await;
-        assert_eq!(stream.next().await, Said::Frame(ServerFrame::default()));
+        assert_eq!(stream.next().await, Received::Frame(ServerFrame::default()));
     }
 }
 
 #[tokio::test]
-async fn a_busy_client_is_answered_whatever_it_sends_in_between() {
+async fn a_busy_client_is_answered_between_its_other_frames() {
     let cluster = Cluster::start(1).await;
     let mut stream = FramedClient::greet(&cluster.address(0)).await;
     stream.open().await;
     for round in 0..3 {
         stream.be_busy().await;
         stream.send(plain::PING, &()).await;
-        assert_eq!(stream.next().await, Said::Frame(ServerFrame::default()));
+        assert_eq!(stream.next().await, Received::Frame(ServerFrame::default()));
         let answer = stream.ask(heartbeat(100 + round)).await;
         assert!(matches!(answer, answer::Result::KeepAlive(_)), "{answer:?}");
         let look = StatusRequest { name: "wallet".into(), request_id: 200 + round };
@@ -77,7 +79,7 @@ const FRAMES: u64 = 2_500;
 const LONG_LINGER_MS: u64 = 60_000;
 
 #[tokio::test]
-async fn what_a_client_has_sent_before_it_went_is_carried_out() {
+async fn frames_sent_before_a_disconnect_are_carried_out() {
     let cluster = Cluster::start(3).await;
     let (leader, follower) = (cluster.leader(0).await, cluster.a_follower().await);
     let more = |id| acquire(id, &id.to_string());
@@ -121,7 +123,7 @@ async fn what_a_client_has_sent_before_it_went_is_carried_out() {
 }
 
 #[tokio::test]
-async fn what_no_client_says_ends_the_stream_in_words() {
+async fn an_impossible_frame_ends_the_stream_with_an_error() {
     let cluster = Cluster::start(1).await;
     let mut stream = FramedClient::greet(&cluster.address(0)).await;
     stream.send(plain::END, &Failure::default()).await;
@@ -154,9 +156,9 @@ async fn a_node_that_stops_says_so() {
             ServerFrame { notices: vec![Notice { kind: Some(moved) }], answers: Vec::new() };
         // Whichever of its halves was first.
         match stream.next().await {
-            Said::End(failure) => assert_eq!(failure.reason(), Reason::ShuttingDown),
-            Said::Frame(frame) => assert_eq!(frame, moved),
-            Said::Nothing => panic!("it went without a word"),
+            Received::End(failure) => assert_eq!(failure.reason(), Reason::ShuttingDown),
+            Received::Frame(frame) => assert_eq!(frame, moved),
+            Received::Nothing => panic!("it went without a word"),
         }
     }
 }
@@ -182,7 +184,7 @@ async fn a_release_that_is_sent_right_before_the_close_is_carried_out() {
 }
 
 #[tokio::test]
-async fn a_client_without_a_session_that_pings_and_does_not_read_is_cut_off_in_words() {
+async fn a_client_without_a_session_that_pings_and_does_not_read_is_cut_off_with_an_error() {
     const STALLED: Duration = Duration::from_secs(2);
     let cluster = Cluster::start(1).await;
     let mut stream = FramedClient::greet(&cluster.address(0)).await;
@@ -195,9 +197,9 @@ async fn a_client_without_a_session_that_pings_and_does_not_read_is_cut_off_in_w
     }
     let failure = loop {
         match stream.next().await {
-            Said::Frame(_) => {}
-            Said::End(failure) => break failure,
-            Said::Nothing => panic!("it ended without a word"),
+            Received::Frame(_) => {}
+            Received::End(failure) => break failure,
+            Received::Nothing => panic!("it ended without a word"),
         }
     };
     assert_eq!(failure.reason(), Reason::Overloaded, "{failure:?}");
@@ -234,18 +236,18 @@ async fn what_all_clients_leave_unread_is_counted_and_bounded() {
     let last = clients.last_mut().unwrap();
     let end = loop {
         match last.next().await {
-            Said::Frame(_) => {}
+            Received::Frame(_) => {}
             end => break end,
         }
     };
-    assert!(matches!(&end, Said::End(why) if why.reason() == Reason::Overloaded), "{end:?}");
+    assert!(matches!(&end, Received::End(why) if why.reason() == Reason::Overloaded), "{end:?}");
     drop(clients);
     eventually("all is given back", async || (gauge(&cluster, 0, name).await == 0).then_some(()))
         .await;
 }
 
 #[tokio::test]
-async fn a_client_that_asks_and_does_not_read_is_cut_off_in_words() {
+async fn a_client_that_sends_and_does_not_read_is_cut_off_with_an_error() {
     const READS_PER_FRAME: u64 = 32;
     let cluster = Cluster::start(1).await;
     let mut stream = FramedClient::greet(&cluster.address(0)).await;
@@ -278,9 +280,9 @@ async fn a_client_that_asks_and_does_not_read_is_cut_off_in_words() {
     }
     let failure = loop {
         match stream.next().await {
-            Said::Frame(_) => {}
-            Said::End(failure) => break failure,
-            Said::Nothing => panic!("it ended without a word"),
+            Received::Frame(_) => {}
+            Received::End(failure) => break failure,
+            Received::Nothing => panic!("it ended without a word"),
         }
     };
     assert_eq!(failure.reason(), Reason::Overloaded);
@@ -350,7 +352,7 @@ async fn the_shard_owns_connections_from_the_greeting_on_with_traces_and_several
 }
 
 #[tokio::test]
-async fn a_session_that_is_opened_without_a_leader_waits_for_one_or_is_told_that_there_is_none() {
+async fn a_session_opened_without_a_leader_waits_for_one_or_fails() {
     let mut cluster = Cluster::start(3).await;
     let leader = cluster.leader(0).await;
     let [first, second] = [(leader + 1) % 3, (leader + 2) % 3];
@@ -365,9 +367,11 @@ async fn a_session_that_is_opened_without_a_leader_waits_for_one_or_is_told_that
         stream.send(plain::FRAME, &frame(vec![opening(0)])).await;
         loop {
             match stream.next().await {
-                Said::Frame(_) => {}
-                Said::End(failure) => return (failure.reason() == Reason::NoQuorum).then_some(()),
-                Said::Nothing => return None,
+                Received::Frame(_) => {}
+                Received::End(failure) => {
+                    return (failure.reason() == Reason::NoQuorum).then_some(());
+                }
+                Received::Nothing => return None,
             }
         }
     })

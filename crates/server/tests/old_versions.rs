@@ -84,7 +84,7 @@ fn a_node_of_version_0_1_can_be_recovered() {
     inherit(&mut config);
     let survivor = Survivor::open(&config).unwrap();
     assert_eq!(survivor.other_voters(), []);
-    let recovered = survivor.go_on_alone(NewClusterOptions::default()).unwrap();
+    let recovered = survivor.recover_alone(NewClusterOptions::default()).unwrap();
     let new = recovered.new.unwrap();
     assert_eq!((new.sessions_ended, new.holds_ended, new.last_token_before), (3, 3, 63));
     assert!(new.last_token > 1 << 60 && new.last_token < 1 << 63);

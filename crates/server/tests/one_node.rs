@@ -26,7 +26,7 @@ fn reason(status: &tonic::Status) -> String {
 }
 
 #[tokio::test]
-async fn a_lock_is_taken_looked_at_renewed_and_given_back() {
+async fn a_lock_is_acquired_read_renewed_and_released() {
     let cluster = Cluster::start(1).await;
     let mut client = cluster.client(0).await;
     let session = open(&mut client, 5_000).await;
@@ -112,7 +112,7 @@ async fn a_unary_acquire_waits_until_the_lock_is_free() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_refused_with_its_reason() {
+async fn invalid_requests_are_refused_with_their_reasons() {
     let cluster = Cluster::start(1).await;
     let mut client = cluster.client(0).await;
     let session = open(&mut client, 5_000).await;
@@ -133,7 +133,7 @@ async fn what_is_wrong_is_refused_with_its_reason() {
 }
 
 #[tokio::test]
-async fn a_call_that_names_nobody_or_too_many_or_nonsense_keeps_nobody_alive() {
+async fn a_keep_alive_without_valid_sessions_keeps_none_alive() {
     let cluster = Cluster::start(1).await;
     let mut client = cluster.client(0).await;
     let session = open(&mut client, 5_000).await;
@@ -211,7 +211,7 @@ async fn a_frame_of_many_operations_is_answered_in_full_and_the_wrong_ones_one_b
 }
 
 #[tokio::test]
-async fn a_stream_that_does_not_begin_with_its_session_is_ended_with_words() {
+async fn a_stream_that_does_not_begin_with_its_session_ends_with_an_error() {
     let cluster = Cluster::start(1).await;
     let mut client = cluster.client(0).await;
     let first = operation::Kind::Acquire(acquire("", 1, "wallet", 0));
@@ -262,7 +262,7 @@ async fn closing_the_session_ends_its_stream() {
 }
 
 #[tokio::test]
-async fn whoever_took_the_wrong_port_is_told() {
+async fn a_client_at_the_wrong_port_gets_an_explanation() {
     let cluster = Cluster::start(1).await;
     let member = &cluster.configs[0].nodes[0];
     let status = connect(member.peer.as_str())
@@ -333,7 +333,7 @@ async fn locks_survive_a_restart_and_a_stopped_node_ends_its_streams() {
 }
 
 #[tokio::test]
-async fn a_client_whose_process_ends_is_gone_at_once() {
+async fn a_client_whose_process_ends_counts_as_disconnected_at_once() {
     let cluster = Cluster::start(1).await;
     let address = cluster.address(0);
     // A runtime of its own stands for a process: when it goes, its sockets close.
@@ -356,7 +356,7 @@ async fn a_client_whose_process_ends_is_gone_at_once() {
 }
 
 #[tokio::test]
-async fn a_client_that_drops_its_call_or_ends_it_is_gone() {
+async fn a_client_that_drops_or_ends_its_call_counts_as_disconnected() {
     let cluster = Cluster::start(1).await;
     let mut client = cluster.client(0).await;
 

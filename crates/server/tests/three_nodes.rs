@@ -38,7 +38,7 @@ async fn every_node_answers_with_the_same_truth() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_follower_asks_the_leader_how_far_everybody_is() {
+async fn a_follower_gets_the_progress_of_all_members_from_the_leader() {
     let cluster = Cluster::start(3).await;
     let (leader, follower) = (cluster.leader(0).await, cluster.a_follower().await);
     let status = cluster
@@ -54,7 +54,7 @@ async fn a_follower_asks_the_leader_how_far_everybody_is() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stream_works_through_a_follower_and_its_client_is_gone_when_it_leaves() {
+async fn a_stream_works_through_a_follower_and_its_end_counts_as_a_disconnect() {
     let cluster = Cluster::start(3).await;
     let (leader, follower) = (cluster.leader(0).await, cluster.a_follower().await);
     let mut stream = OnStream::open(&mut cluster.client(follower).await, 200).await;
@@ -70,7 +70,7 @@ async fn a_stream_works_through_a_follower_and_its_client_is_gone_when_it_leaves
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_call_keeps_many_sessions_alive_through_any_node_and_tells_which_have_ended() {
+async fn one_call_keeps_many_sessions_alive_through_any_node_and_returns_which_have_ended() {
     const TTL_MS: u64 = 2_000;
     let cluster = Cluster::start(3).await;
     let (leader, follower) = (cluster.leader(0).await, cluster.a_follower().await);
@@ -228,7 +228,7 @@ async fn a_node_that_was_away_for_long_is_sent_a_snapshot() {
 
 /// Reads wait for the quorum's word, and may be answered after the `Close` of their frame.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_asked_in_the_frame_of_a_close_is_answered_before_the_stream_ends() {
+async fn operations_in_the_frame_of_a_close_are_answered_before_the_stream_ends() {
     const STATUSES: u64 = 60;
     let cluster = Cluster::start(3).await;
     for node in [cluster.leader(0).await, cluster.a_follower().await] {

@@ -77,7 +77,7 @@ async fn give_back(client: &mut Client, session: &str, request_id: u64, name: &s
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_watch_tells_what_is_and_then_what_happens_once_and_in_order() {
+async fn a_watch_sends_a_snapshot_and_then_each_event_once_and_in_order() {
     let cluster = Cluster::start(3).await;
     let mut client = cluster.client(0).await;
     let session = open(&mut client, 10_000).await;
@@ -173,7 +173,7 @@ async fn a_position_that_is_not_kept_or_never_was_is_compacted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_reader_that_does_not_read_is_cut_off_and_told_and_holds_nobody_up() {
+async fn a_watch_reader_that_does_not_read_is_cut_off_with_an_error_and_delays_no_other() {
     let cluster = Cluster::start_with(1, |config| config.events_kept = 100).await;
     let mut client = cluster.client(0).await;
     let session = open(&mut client, 30_000).await;

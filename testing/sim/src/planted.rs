@@ -186,7 +186,7 @@ mutants! {
     // A leader is lost after nobody has written anything for a while.
     "forgets-heard-time" in "replica/leader_time.rs": Replica(replica::ForgetsLeaderTime) under SILENCE_AND_LOST_LEADERS;
     "stall-counts-in-full" in "replica/clock.rs": Replica(replica::StallCountsInFull);
-    "expiry-context-the-log" in "replica/replica/proposals.rs": Replica(replica::ExpiryOutsideTheLog);
+    "expiry-outside-the-log" in "replica/replica/proposals.rs": Replica(replica::ExpiryOutsideTheLog);
     "answer-before-commit" in "replica/replica/proposals.rs": Replica(replica::AnswerBeforeCommit);
     "heartbeat-before-commit" in "replica/replica/proposals.rs": Replica(replica::HeartbeatBeforeCommit);
     // A client that reads at a leader which does not know yet that there is another.

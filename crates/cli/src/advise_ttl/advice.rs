@@ -44,7 +44,7 @@ pub(super) struct Advice {
     drift_ms: f64,
     /// Half of the TTL, before it is rounded.
     sum_ms: f64,
-    /// How long after the last word of a holder that vanished somebody else has the lock, at the latest.
+    /// How long after the last renewal of a crashed holder the next one has the lock, at the latest.
     takeover_ms: u64,
     heartbeat_every_ms: u64,
     /// A shorter TTL of a session may not outlive a change of leader.

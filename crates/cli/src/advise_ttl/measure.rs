@@ -40,7 +40,7 @@ impl RoundTrips {
 /// as one that is sent after the old one broke.
 pub(super) async fn round_trips(endpoints: &str, samples: u32) -> Result<Vec<RoundTrips>, Problem> {
     let client = Client::builder().ttl(TTL).note("holdfast advise-ttl").connect(endpoints).await?;
-    // Nobody else asks for it.
+    // No other client asks for it.
     let session = SessionId::random().map_err(|error| {
         Problem::new(Code::Unavailable, format!("no random number for a name: {error}"))
     })?;

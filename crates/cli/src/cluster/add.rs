@@ -22,13 +22,13 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Adds a node to the cluster.
 ///
-/// The node becomes a learner at once: it gets the data, and no vote. Prints the configuration that it needs;
-/// start it with that, and the cluster comes to it. Once it has caught up the leader makes it a voter. Waits
-/// for that, and says how it gets on. If this command is ended earlier, the rest happens all the same.
+/// The node becomes a learner at once: it gets the data, and has no vote. Prints the configuration that the node needs.
+/// Start the node with it; the leader connects to it. When it has caught up, the leader makes it a voter. The command
+/// waits for that and prints the progress. If you end the command earlier, the cluster still completes the change.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit codes: 0 it is a voter (with --learner: a learner); 64 the id or an address is in use or
-cannot be; 75 another change is under way, or the node has not caught up in time.
+    after_help = "Exit codes: 0 the node is a voter (with --learner: a learner); 64 the id or an address is in use or
+invalid; 75 another change is under way, or the node has not caught up in time.
 
 Examples:
   holdfast cluster add --id 4 --peer-address 10.0.0.4:7421 --client-address 10.0.0.4:7420 \\
@@ -120,7 +120,7 @@ pub(super) async fn bring_in(
         .await?;
     let config = configuration(&answer, &new);
     let where_it_is = if global.output == Format::Table { "below" } else { "of the output" };
-    output::say(&format!(
+    output::message(&format!(
         "node {} is in the cluster; start it with the configuration {where_it_is}, which goes to its machine:\n  \
          holdfast server --config node-{}.toml",
         new.id, new.id
@@ -159,7 +159,7 @@ async fn wait_for_role(
         let role = node.role();
         let has_data = node.reachable && lag == Some(0);
         if role == v1::NodeRole::Voter || (stays_learner && has_data) {
-            output::say(&format!("node {} is a {}", new.id, role_text(role)));
+            output::message(&format!("node {} is a {}", new.id, role_text(role)));
             return Ok(role_text(role));
         }
         let words = match (node.reachable, lag) {
@@ -168,7 +168,7 @@ async fn wait_for_role(
             (true, None) => format!("node {} learns", new.id),
         };
         if words != said {
-            output::say(&words);
+            output::message(&words);
             said = words;
         }
         if Instant::now() >= give_up {

@@ -15,13 +15,15 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// Shows how large the lock table is and may become, or sets how large it may become.
+/// Shows the size and the limits of the lock table, or sets the limits.
 ///
-/// At a limit, requests that would add a lock, a wait or a session are refused. Releases, renewals, heartbeats and what
-/// operators do go on. One session may take a quarter of the bytes. A limit below what there is takes nothing away.
+/// At a limit, the cluster refuses requests that would add a lock, a wait or a session. Releases, renewals, heartbeats
+/// and operators' commands continue. One session may use a quarter of the bytes. A limit below the present size removes
+/// nothing.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit codes: 0 shown or set; 64 a limit is not possible; 69 a node of the cluster runs a build that is too old.
+    after_help = "Exit codes: 0 shown or set; 64 a limit is invalid; 69 a node of the cluster runs a build that is
+too old.
 
 Examples:
   holdfast cluster limits
@@ -35,7 +37,7 @@ pub(crate) struct LimitsArgs {
     #[arg(long, value_name = "N", allow_negative_numbers = true, requires = "reason",
           value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     locks: Option<u64>,
-    /// Why, for everybody who looks at it later; recorded together with your name and host.
+    /// Why you do this. Recorded in the history, with your user name and host.
     #[arg(long, value_name = "TEXT", value_parser = intervention::parse_reason)]
     reason: Option<String>,
 }

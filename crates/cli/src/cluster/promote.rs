@@ -11,13 +11,13 @@ use crate::global::Global;
 use crate::one_shot;
 use crate::output::{self, Show};
 
-/// Makes a voter of a learner that has caught up.
+/// Makes a learner that has caught up a voter.
 ///
-/// Only for those that were added with `--learner`: the others become voters by themselves.
+/// Only for nodes that were added with `--learner`. The leader promotes the others by itself.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit codes: 0 it is a voter; 64 there is no such node; 75 it has not caught up, or another
-change is under way.
+    after_help = "Exit codes: 0 the node is a voter; 64 there is no such node; 75 the node has not caught up, or
+another change is under way.
 
 Examples:
   holdfast cluster promote 9"

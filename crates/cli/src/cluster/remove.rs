@@ -11,21 +11,21 @@ use crate::global::Global;
 use crate::one_shot;
 use crate::output::{self, Show};
 
-/// Removes a node from the cluster, dead or alive.
+/// Removes a node from the cluster, whether it runs or not.
 ///
-/// For good: its id is never used again. A leader hands over first. A node that runs is told, and stops. It
-/// is refused if too few of the nodes that would be left can be reached: there is no way to force that,
-/// because nobody could decide it.
+/// This is permanent: the id is never used again. A leader hands leadership over first. A running node is notified, and
+/// stops. The cluster refuses if too few of the remaining nodes answer. There is no way to force it, because without a
+/// quorum the cluster cannot decide it.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit codes: 0 it is no member (any more); 64 there is no such node, or it is the last voter;
-69 too few nodes would be left; 75 another change is under way.
+    after_help = "Exit codes: 0 the node is no member; 64 there is no such node, or it is the last voter; 69 too few
+nodes would be left; 75 another change is under way.
 
 Examples:
   holdfast cluster remove 3"
 )]
 pub(crate) struct RemoveArgs {
-    /// The node that goes.
+    /// The node to remove.
     #[arg(value_name = "ID", value_parser = add::node_id())]
     id: u64,
 }

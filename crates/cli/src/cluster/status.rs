@@ -1,9 +1,10 @@
 //! `holdfast cluster status`: the nodes, who leads, how far each replica is.
 //!
 //! Only the leader knows who lags, and only each node itself what it has applied: the leader is asked
-//! first, then everybody.
+//! first, then all nodes.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
 use holdfast_client::unary::Unary;
@@ -18,22 +19,24 @@ use crate::output::{self, Show};
 use crate::text::table;
 use crate::token;
 
-/// Shows the nodes, who leads, and how far each replica is.
+/// A node needs a second or two to find out that there is no leader.
+const CHECK_PATIENCE: Duration = Duration::from_secs(3);
+
+/// Shows the nodes, the leader, and how far each replica is.
 ///
-/// Any node answers, also without a quorum; then it is that node's own view. If that node knows no leader, the others
-/// are asked whether one of them leads.
+/// Any node answers, also without a quorum. Then it is that node's own view. If that node knows no leader, the command
+/// asks the other nodes.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Exit codes: 0 there is a leader; 69 there is none, or no node can be reached.
-With --check also 75: there is a leader, but a voter cannot be reached by it.
+#[command(after_help = "Exit codes: 0 there is a leader; 69 there is none, or no node answers.
+With --check also 75: there is a leader, but it does not hear from a voter.
 
 Examples:
   holdfast cluster status
   holdfast cluster status --output json
-  holdfast cluster status --check || echo 'not all nodes are well'"
-)]
+  holdfast cluster status --check || echo 'a node does not answer'")]
 pub(crate) struct StatusArgs {
-    /// Prints one line, for scripts: `ok`, `degraded` or `no_leader`, and why. The exit code says the same.
+    /// Prints one line for scripts: `ok`, `degraded` or `no_leader`, and the reason. `ok` needs a read that the leader
+    /// answers.
     #[arg(long)]
     check: bool,
 }
@@ -54,8 +57,10 @@ impl Show for Health {
     fn to_table(&self) -> String {
         let Health { state, voters, unreachable_voters, .. } = self;
         let reachable = voters - unreachable_voters.len();
-        let leader =
-            self.leader.map_or("no node leads".to_owned(), |id| format!("node {id} leads"));
+        let leader = match self.leader {
+            Some(id) => format!("node {id} leads"),
+            None => "no leader answers".to_owned(),
+        };
         let mut line = format!("{state}: {leader}, {reachable} of {voters} voters reachable");
         if !unreachable_voters.is_empty() {
             let ids: Vec<String> = unreachable_voters.iter().map(u64::to_string).collect();
@@ -231,7 +236,7 @@ impl Show for Cluster {
 }
 
 impl Cluster {
-    /// The line that whoever looks after the cluster has to see first.
+    /// The line that an operator has to see first.
     fn no_leader(&self) -> Option<String> {
         if self.has_leader() {
             return None;
@@ -258,15 +263,17 @@ impl Cluster {
         self.nodes.iter().filter(|node| node.role != "learner")
     }
 
-    fn health(&self) -> Health {
-        let unreachable = self.voters().filter(|node| !self.is_reachable(node));
+    /// `is_served`: a read was answered, so there is a leader with a quorum.
+    fn health(&self, is_served: bool) -> Health {
+        let unreachable = self.voters().filter(|node| !self.is_in_touch(node));
         let unreachable_voters: Vec<u64> = unreachable.map(|node| node.id).collect();
-        let state = match (self.has_leader(), unreachable_voters.is_empty()) {
+        let has_leader = is_served && self.has_leader();
+        let state = match (has_leader, unreachable_voters.is_empty()) {
             (false, _) => "no_leader",
             (true, false) => "degraded",
             (true, true) => "ok",
         };
-        let leader = self.groups.first().and_then(|group| group.leader);
+        let leader = self.groups.first().and_then(|group| group.leader).filter(|_| has_leader);
         Health { state, leader, voters: self.voters().count(), unreachable_voters }
     }
 
@@ -274,11 +281,21 @@ impl Cluster {
         node.reachable || node.id == self.answered_by
     }
 
+    /// Whether the leader, if it answered itself, has heard from the node in its term.
+    fn is_in_touch(&self, node: &Node) -> bool {
+        let mut replicas = self.groups.iter().flat_map(|group| &group.replicas);
+        let is_unheard = replicas.any(|replica| replica.node == node.id && replica.lag.is_none());
+        self.is_reachable(node) && !is_unheard
+    }
+
     fn role_of(&self, node: &Node) -> String {
         let led = self.groups.iter().filter(|group| group.leader == Some(node.id));
         let leads: Vec<String> = led.map(|group| group.group.to_string()).collect();
         if !leads.is_empty() {
-            format!("leader of group {}", leads.join(","))
+            match self.groups.len() {
+                1 => "leader".to_owned(),
+                _ => format!("leader of group {}", leads.join(",")),
+            }
         } else if let Some(replaced) = node.replaces.filter(|_| node.role == "learner") {
             format!("learner, replaces {replaced}")
         } else if node.role != "voter" {
@@ -333,6 +350,9 @@ impl Group {
 
 pub(super) async fn run(args: StatusArgs, global: &Global) -> Result<ExitCode, Problem> {
     let calls = one_shot::calls(global)?;
+    if args.check {
+        return check(&calls, global).await;
+    }
     let mut answer = calls.cluster_status().await?;
     if knows_no_leader(&answer)
         && let Some(of_leader) = view_of_leader(&calls, &answer).await
@@ -340,11 +360,6 @@ pub(super) async fn run(args: StatusArgs, global: &Global) -> Result<ExitCode, P
         answer = of_leader;
     }
     let mut cluster = Cluster::from(answer);
-    if args.check {
-        let health = cluster.health();
-        output::show(global.output, &health)?;
-        return Ok(health.code());
-    }
     let mut views = JoinSet::new();
     for (place, node) in cluster.nodes.iter().enumerate() {
         let (calls, address) = (calls.clone(), node.client_address.clone());
@@ -358,6 +373,19 @@ pub(super) async fn run(args: StatusArgs, global: &Global) -> Result<ExitCode, P
     }
     let code = output::show(global.output, &cluster)?;
     Ok(if cluster.has_leader() { code } else { Code::Unavailable.into() })
+}
+
+/// A node may name a leader that stopped a moment ago. So a read has to be answered first, which takes a leader and a
+/// quorum. Then the leader's own view counts, if the leader can be asked: it knows which voters answer it.
+async fn check(calls: &Unary, global: &Global) -> Result<ExitCode, Problem> {
+    let is_served = calls.clone().timeout(CHECK_PATIENCE).freezes().await.is_ok();
+    let mut answer = calls.cluster_status().await?;
+    if let Some(of_leader) = view_of_leader(calls, &answer).await {
+        answer = of_leader;
+    }
+    let health = Cluster::from(answer).health(is_served);
+    output::show(global.output, &health)?;
+    Ok(health.code())
 }
 
 fn knows_no_leader(view: &v1::ClusterStatusResponse) -> bool {
@@ -374,13 +402,12 @@ async fn view_of_leader(
         let (calls, address) = (calls.clone(), node.client_address.clone());
         views.spawn(async move { calls.own_view(&address).await });
     }
-    while let Some(view) = views.join_next().await {
-        let Ok(Some(view)) = view else { continue };
-        if view.groups.iter().all(|group| group.leader == view.answered_by) {
-            return Some(view);
-        }
-    }
-    None
+    let leads = |view: &v1::ClusterStatusResponse| {
+        view.groups.iter().all(|group| group.leader == view.answered_by)
+    };
+    let views = views.join_all().await.into_iter().flatten();
+    // One that was frozen may believe that it still leads.
+    views.filter(leads).max_by_key(|view| view.groups.iter().map(|group| group.term).max())
 }
 
 impl From<v1::GroupStatus> for OwnView {
@@ -427,19 +454,21 @@ mod tests {
             ),
             (
                 cluster(0, [false; 3]),
-                "no_leader: no node leads, 1 of 3 voters reachable; not node 2, 3\n",
+                "no_leader: no leader answers, 1 of 3 voters reachable; not node 2, 3\n",
             ),
         ];
         for (cluster, line) in lines {
-            assert_eq!(cluster.health().to_table(), line);
+            assert_eq!(cluster.health(true).to_table(), line);
         }
+        let stopped = cluster(2, [false, true, true]).health(false).to_table();
+        assert_eq!(stopped, "no_leader: no leader answers, 3 of 3 voters reachable\n");
     }
 
     #[test]
     fn the_role_of_a_node_that_cannot_be_reached_is_unknown() {
         let cluster = cluster(2, [false, true, false]);
         let roles: Vec<_> = cluster.nodes.iter().map(|node| cluster.role_of(node)).collect();
-        assert_eq!(roles, ["follower", "leader of group 0", "unknown"]);
+        assert_eq!(roles, ["follower", "leader", "unknown"]);
     }
 
     #[test]

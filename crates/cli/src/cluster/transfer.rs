@@ -13,17 +13,17 @@ use crate::output::{self, Show};
 
 /// Hands leadership to another node, within milliseconds.
 ///
-/// Calls that wait are asked again by their clients, and keep their places.
+/// Clients send waiting calls again by themselves, and keep their places in queues.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit codes: 0 that node leads; 64 it is not a voter; 69 it cannot be reached.
+    after_help = "Exit codes: 0 that node leads; 64 it is not a voter; 69 it does not answer.
 
 Examples:
   holdfast cluster transfer
   holdfast cluster transfer --to 2"
 )]
 pub(crate) struct TransferArgs {
-    /// The node that is to lead; without it the best prepared one.
+    /// The next leader. Without it, the node with the most complete log.
     #[arg(long, value_name = "ID", value_parser = add::node_id())]
     to: Option<u64>,
 }

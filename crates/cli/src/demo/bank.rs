@@ -8,7 +8,7 @@ use holdfast_fence::{Accepts, admit};
 #[derive(Debug)]
 pub(super) struct Bank {
     account: String,
-    /// None: whoever writes, writes.
+    /// None: every write is taken.
     marks: Option<HighWaterMarks>,
     balance: Mutex<i64>,
     /// What it has said "done" to.

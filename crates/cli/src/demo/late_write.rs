@@ -10,7 +10,7 @@ use super::bank::Bank;
 use super::broke;
 use super::cluster::DemoCluster;
 use super::narrator::{Narrator, Tone};
-use super::worker::{Errand, Worker};
+use super::worker::{Task, Worker};
 use crate::exit::Problem;
 use crate::token;
 
@@ -64,7 +64,7 @@ pub(super) async fn play(
     let with = if has_fence { "with" } else { "without" };
     narrator.heading(&format!("The same account, {with} a fence")).await;
     let bank = Arc::new(Bank::open(ACCOUNT, AT_FIRST, has_fence));
-    let errand = Errand {
+    let errand = Task {
         endpoints: cluster.endpoints().to_owned(),
         ttl,
         account: ACCOUNT.to_owned(),
@@ -113,7 +113,7 @@ pub(super) async fn play(
     }
     if let Some(token) = ended.anew {
         let words =
-            format!("takes the lock anew, token {token}, reads, and writes {}", bank.balance());
+            format!("takes the lock again, token {token}, reads, and writes {}", bank.balance());
         narrator.say("A", &words).await;
     }
     let act = LateWrite {

@@ -134,7 +134,7 @@ impl Narrator {
         }
     }
 
-    /// If nobody listens any more, the story goes on: how it ends is told by the exit code too.
+    /// With a closed stdout the demo goes on: the exit code tells the outcome too.
     fn tell(&self, line: &str) {
         let _ = line_to_stdout(line);
     }

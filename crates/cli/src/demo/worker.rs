@@ -21,7 +21,7 @@ const WAIT: Duration = Duration::from_secs(30);
 
 /// What A does with the account.
 #[derive(Debug, Clone)]
-pub(super) struct Errand {
+pub(super) struct Task {
     pub(super) endpoints: String,
     pub(super) ttl: Duration,
     pub(super) account: String,
@@ -52,7 +52,7 @@ pub(super) struct Ended {
     pub(super) late: Result<(), CheckError>,
     /// Why the library gives it no token any more; none if it does.
     pub(super) lost: Option<String>,
-    /// If the late write was refused: the token under which it was done anew.
+    /// If the late write was refused: the token under which it was repeated.
     pub(super) anew: Option<u64>,
 }
 
@@ -69,7 +69,7 @@ impl Ended {
 }
 
 impl Worker {
-    pub(super) fn start(errand: Errand, bank: Arc<Bank>) -> std::io::Result<Worker> {
+    pub(super) fn start(errand: Task, bank: Arc<Bank>) -> std::io::Result<Worker> {
         let (wake, woken) = mpsc::channel();
         let (tell_started, started) = oneshot::channel();
         let (tell_ended, ended) = oneshot::channel();
@@ -97,7 +97,7 @@ impl Worker {
             };
             let ended = anew.map(|anew| Ended { wrote, late, lost, anew });
             let _ = tell_ended.send(ended.map_err(|error| error.to_string()));
-            // It may be that nobody answers any more.
+            // The cluster may not answer any more.
             let _ = runtime.block_on(client.close());
         })?;
         Ok(Worker { started, wake, ended })
@@ -118,7 +118,7 @@ type Failure = Box<dyn std::error::Error>;
 
 fn begin(
     runtime: &Runtime,
-    errand: &Errand,
+    errand: &Task,
     bank: &Bank,
 ) -> Result<(Client, Guard, String, i64, Instant), Failure> {
     let (client, guard, asked) = runtime.block_on(async {
@@ -133,11 +133,11 @@ fn begin(
     Ok((client, guard, fence, read, asked))
 }
 
-/// As the refusal says: take the lock anew, and begin with reading.
+/// As the refusal says: take the lock again, and begin with reading.
 fn begin_anew(
     runtime: &Runtime,
     client: &Client,
-    errand: &Errand,
+    errand: &Task,
     bank: &Bank,
 ) -> Result<u64, Failure> {
     let ask = || runtime.block_on(client.lock(&errand.account).wait(WAIT).acquire());

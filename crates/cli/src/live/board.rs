@@ -125,7 +125,7 @@ impl Lock {
 }
 
 impl Board {
-    /// Everything is to be told anew.
+    /// A new snapshot follows.
     pub(crate) fn clear(&mut self) {
         *self = Board::default();
     }

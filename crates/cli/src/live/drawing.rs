@@ -29,7 +29,7 @@ impl Palette {
         Style::new().add_modifier(Modifier::BOLD)
     }
 
-    /// What somebody should look at.
+    /// What needs attention.
     pub(crate) fn alarm(self) -> Style {
         let style = Style::new().add_modifier(Modifier::BOLD);
         if self.has_colours { style.fg(Color::Red) } else { style }

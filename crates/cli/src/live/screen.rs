@@ -20,11 +20,11 @@ pub(crate) struct Screen {
     ended: Arc<AtomicBool>,
 }
 
-/// What somebody at the keyboard wants.
+/// What a key asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Key {
     Quit,
-    /// The terminal has another size, or a key without a meaning was pressed: draw anew.
+    /// The terminal has another size, or a key without a meaning was pressed: draw again.
     Other,
 }
 

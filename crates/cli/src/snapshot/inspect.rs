@@ -14,12 +14,13 @@ use crate::output::{self, Show};
 use crate::text::{on_one_line, quoted, table};
 use crate::token;
 
-/// Shows what is in a snapshot file, and whether it is whole.
+/// Shows what is in a snapshot file, and checks that it is complete.
 ///
-/// No cluster is needed for it. Everything is read and checked, down to the lock table.
+/// The command needs no cluster. It reads and checks the whole file, including the lock table.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit codes: 64 the file is no snapshot, is damaged, or of a newer version; 69 it cannot be read.
+    after_help = "Exit codes: 0 complete; 64 the file is no snapshot, is damaged, or is of a newer version; 69 the
+file cannot be read.
 
 Examples:
   holdfast snapshot inspect locks.holdfast
@@ -29,10 +30,10 @@ Examples:
 pub(crate) struct InspectArgs {
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Also lists the locks whose names begin so; '' for all.
+    /// Also lists the locks whose names start with this; '' lists all.
     #[arg(long, value_name = "PREFIX")]
     locks: Option<String>,
-    /// So many locks at most, and so many of those for which permits were set.
+    /// How many locks to list at most.
     #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 100)]
     limit: usize,
 }

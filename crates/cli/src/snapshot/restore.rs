@@ -13,15 +13,16 @@ use crate::new_cluster::{NewClusterArgs, NewClusterReport};
 use crate::output::{self, Show};
 use crate::text::quoted;
 
-/// Makes the data directory of a new cluster's first node from a snapshot file.
+/// Creates the data directory of a new cluster's first node from a snapshot file.
 ///
-/// Run it for ONE node, on its empty data directory; add the others with `holdfast cluster add`. The cluster gets
-/// a new id, so nodes of the old one and it refuse each other, also if both have the same name. All sessions
-/// end, and tokens go on above all that the old cluster can have granted. The old cluster must be stopped.
+/// Run it for ONE node, on its empty data directory. Add the other nodes with `holdfast cluster add`. The cluster gets
+/// a new id, so nodes of the old cluster and of the new one refuse each other, even if both clusters have the same
+/// name. All sessions end. New tokens are higher than all that the old cluster can have granted. The old cluster must
+/// be stopped.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit codes: 64 the file is no snapshot, is damaged, or of a newer version; the data directory is not
-empty; the configuration is wrong; 69 the disk does not serve.
+    after_help = "Exit codes: 0 restored; 64 the file is no snapshot, is damaged, or is of a newer version, the data
+directory is not empty, or the configuration is wrong; 69 the disk fails.
 
 Examples:
   holdfast snapshot restore locks.holdfast --config node-1.toml

@@ -21,21 +21,21 @@ const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
 /// Saves the state of the cluster to a file.
 ///
-/// It is the leader's, as it is at one moment: everything that was acknowledged before this command was started is
-/// in it. The cluster goes on meanwhile. The file gets its name when it is complete and on disk.
+/// The file has the leader's state at one moment. It contains everything that was acknowledged before the command
+/// started. The cluster keeps serving meanwhile. The file gets its name when it is complete and on disk.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit codes: 64 the file exists already; 69 the cluster, or the disk here, does not serve.
+    after_help = "Exit codes: 0 saved; 64 the file exists already; 69 the cluster is unavailable, or the disk fails.
 
 Examples:
   holdfast snapshot save /backup/locks.holdfast
   holdfast --endpoints 10.0.0.1:7420,10.0.0.2:7420 snapshot save locks.holdfast --force"
 )]
 pub(crate) struct SaveArgs {
-    /// Where to.
+    /// The file to write.
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Overwrites a file that is there.
+    /// Overwrites an existing file.
     #[arg(long)]
     force: bool,
 }
@@ -55,7 +55,7 @@ impl Show for Saved {
 }
 
 pub(super) async fn run(args: SaveArgs, global: &Global) -> Result<ExitCode, Problem> {
-    // Before anybody is asked for it.
+    // Before the cluster is asked for the snapshot.
     if args.file.as_os_str() == "-" {
         let words =
             "a snapshot is saved to a file, not to the standard output; ./- is a file of that name";
@@ -103,7 +103,7 @@ async fn receive(pieces: &mut SnapshotPieces, writer: &mut BackupWriter) -> Resu
         if told.elapsed() >= PROGRESS_EVERY {
             told = Instant::now();
             let (received, total) = writer.progress();
-            output::say(&format!("{received} of {total} bytes"));
+            output::message(&format!("{received} of {total} bytes"));
         }
     }
     Ok(())

@@ -33,7 +33,7 @@ pub(super) struct Gathered {
 
 /// What one look has shown.
 #[derive(Debug)]
-pub(super) struct Look {
+pub(super) struct Reading {
     cluster: Result<v1::ClusterStatusResponse, CallError>,
     /// None: there are too many, or they could not be had.
     sessions: Option<Vec<v1::SessionInfo>>,
@@ -41,14 +41,14 @@ pub(super) struct Look {
 }
 
 /// Asks the cluster about itself.
-pub(super) async fn look(calls: Unary, probe: Probe, leader: Option<String>) -> Look {
+pub(super) async fn look(calls: Unary, probe: Probe, leader: Option<String>) -> Reading {
     let (cluster, round) = tokio::join!(calls.cluster_status(), probe.ask(leader));
     let count: u64 = match &cluster {
         Ok(status) => status.groups.iter().map(|group| group.sessions).sum(),
         Err(_) => u64::MAX,
     };
     let sessions = if count <= SESSIONS_MAX { calls.sessions().await.ok() } else { None };
-    Look { cluster, sessions, round }
+    Reading { cluster, sessions, round }
 }
 
 impl Gathered {
@@ -75,7 +75,7 @@ impl Gathered {
         self.trouble = Some(words);
     }
 
-    pub(super) fn see(&mut self, look: Look) {
+    pub(super) fn see(&mut self, look: Reading) {
         self.trouble = None;
         match look.cluster {
             Ok(cluster) => self.cluster = cluster,

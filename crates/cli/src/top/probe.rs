@@ -12,7 +12,7 @@ use tonic::transport::{Channel, Endpoint};
 
 const PATIENCE: Duration = Duration::from_secs(1);
 const SAMPLES_MAX: usize = 120;
-/// A lock that nobody uses: to look at it costs a round among the nodes, and changes nothing.
+/// An unused lock: a read of it needs a quorum, and changes nothing.
 const NAME: &str = "holdfast top looks here";
 
 /// Of the last samples, in microseconds.

@@ -11,14 +11,14 @@ use crate::status::OwnerInfo;
 
 /// With more, all are forgotten: who is still there is asked for again.
 const KNOWN_MAX: usize = 10_000;
-/// Of so many sessions that come up at one time it is asked. Nobody reads faster.
+/// How many new sessions are looked up at one time. No reader is faster.
 const ASKED_MAX: usize = 8;
 const PATIENCE: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
 pub(super) struct Owners {
     calls: Unary,
-    /// By public session id; empty if nobody knows.
+    /// By public session id; empty if it is not known.
     known: BTreeMap<String, String>,
 }
 

@@ -51,7 +51,7 @@ impl Picture {
             }
             Watched::StartedAnew { why } => {
                 self.board.clear();
-                self.note(format!("the watch begins anew: {why}"));
+                self.note(format!("the watch starts again with a snapshot: {why}"));
             }
             _ => {}
         }

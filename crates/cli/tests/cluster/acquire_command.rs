@@ -2,51 +2,51 @@
 
 use rustix::process::Signal;
 
-use crate::support::{Cluster, PATIENCE, Scene, eventually, finished, output, signal};
+use crate::support::{Cluster, CommandFixture, PATIENCE, eventually, finished, output, signal};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_that_is_interrupted_while_it_waits_leaves_the_line() {
-    let scene = Scene::set().await;
+    let fixture = CommandFixture::start().await;
     for (ends_by, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
-        let holder = scene.holdfast(&["lock", "a", "--", "sleep", "60"]).spawn().unwrap();
+        let holder = fixture.holdfast(&["lock", "a", "--", "sleep", "60"]).spawn().unwrap();
         eventually("it holds", PATIENCE, || async {
-            (scene.cluster.client().status("a").await.holder_count == 1).then_some(())
+            (fixture.cluster.client().status("a").await.holder_count == 1).then_some(())
         })
         .await;
         // Whether or not the tests themselves run under nohup.
         let script = "exec env --default-signal $HF acquire a --wait 10m --ttl 1h";
-        let waiting = scene.shell(script).spawn().unwrap();
-        scene.has_waiter("a").await;
+        let waiting = fixture.shell(script).spawn().unwrap();
+        fixture.has_waiter("a").await;
         signal(&waiting, ends_by);
         // Whoever passes signals on sends them twice.
         signal(&waiting, ends_by);
         let ended = finished(waiting).await;
         assert_eq!((ended.status.code(), ended.stdout.len()), (Some(code), 0), "{ended:?}");
-        assert_eq!(scene.cluster.client().status("a").await.waiter_count, 0);
+        assert_eq!(fixture.cluster.client().status("a").await.waiter_count, 0);
         signal(&holder, Signal::TERM);
         finished(holder).await;
-        assert!(scene.is_free("a").await, "it went to somebody who is gone");
+        assert!(fixture.is_free("a").await, "it went to somebody who is gone");
     }
 }
 
 /// On whichever node it asked: the leader, or one that passes calls on.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_that_is_killed_while_it_waits_leaves_the_line_long_before_its_ttl() {
-    let scene = Scene::of(Cluster::start(3).await);
-    let holder = scene.holdfast(&["lock", "a", "--", "sleep", "60"]).spawn().unwrap();
+    let fixture = CommandFixture::of(Cluster::start(3).await);
+    let holder = fixture.holdfast(&["lock", "a", "--", "sleep", "60"]).spawn().unwrap();
     eventually("it holds", PATIENCE, || async {
-        (scene.cluster.client().status("a").await.holder_count == 1).then_some(())
+        (fixture.cluster.client().status("a").await.holder_count == 1).then_some(())
     })
     .await;
     for node in 1..=3 {
-        let endpoint = scene.cluster.client_address(node);
+        let endpoint = fixture.cluster.client_address(node);
         let args = ["acquire", "a", "--wait", "10m", "--ttl", "1h", "--endpoints", &endpoint];
-        let waiting = scene.holdfast(&args).spawn().unwrap();
-        scene.has_waiter("a").await;
+        let waiting = fixture.holdfast(&args).spawn().unwrap();
+        fixture.has_waiter("a").await;
         signal(&waiting, Signal::KILL);
         finished(waiting).await;
         eventually("the place is free", PATIENCE, || async {
-            (scene.cluster.client().status("a").await.waiter_count == 0).then_some(())
+            (fixture.cluster.client().status("a").await.waiter_count == 0).then_some(())
         })
         .await;
     }
@@ -56,32 +56,32 @@ async fn one_that_is_killed_while_it_waits_leaves_the_line_long_before_its_ttl()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whenever_a_signal_comes_it_has_told_its_session_or_holds_nothing() {
-    let scene = Scene::set().await;
+    let fixture = CommandFixture::start().await;
     for delay_ms in (0..40).step_by(2) {
         let name = format!("a{delay_ms}");
         let acquire = format!("$HF acquire {name} --ttl 1h");
         let script = format!("timeout -s INT --preserve-status 0.{:03} {acquire}", delay_ms + 1);
-        let ended = output(scene.shell(&script)).await;
+        let ended = output(fixture.shell(&script)).await;
         let told = String::from_utf8_lossy(&ended.stdout).contains("session=");
         // Before it listens a signal ends it, and it has asked for nothing.
         assert_eq!(told, ended.status.code() == Some(0), "after {delay_ms} ms: {ended:?}");
-        let held = !scene.is_free(&name).await;
+        let held = !fixture.is_free(&name).await;
         assert_eq!(held, told, "after {delay_ms} ms: {ended:?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_that_nobody_listens_to_gives_the_lock_back() {
-    let scene = Scene::set().await;
+    let fixture = CommandFixture::start().await;
     for (script, why) in [
         // A pipe that was closed before anything was written.
         ("mkfifo p; sleep 0 < p & exec 3> p; wait; $HF acquire a --ttl 1h >&3; echo $?", "69"),
         ("$HF acquire a --ttl 1h > /dev/full; echo $?", "69"),
     ] {
-        let ended = output(scene.shell(script)).await;
+        let ended = output(fixture.shell(script)).await;
         assert_eq!(String::from_utf8_lossy(&ended.stdout).trim(), why, "{script}: {ended:?}");
         let said = String::from_utf8_lossy(&ended.stderr).into_owned();
         assert!(said.contains("cannot write to stdout"), "{said}");
-        assert!(scene.is_free("a").await, "{script}");
+        assert!(fixture.is_free("a").await, "{script}");
     }
 }

@@ -19,22 +19,22 @@ pub(crate) fn reason(status: &Status) -> String {
 }
 
 /// A cluster with one session that holds one lock, and the log index before anything bad came.
-pub(crate) struct Scene {
+pub(crate) struct HeldLock {
     pub(crate) cluster: Cluster,
     pub(crate) session: PlainSession,
     pub(crate) token: u64,
     log_index: u64,
 }
 
-impl Scene {
-    pub(crate) async fn set() -> Scene {
+impl HeldLock {
+    pub(crate) async fn start() -> HeldLock {
         let cluster = Cluster::start(3).await;
         let leader = cluster.leader().await;
         let session = cluster.client_of(leader).open(Duration::from_secs(300)).await;
         let token = hold(&session, "held").await.token;
         cluster.converged().await;
         let log_index = cluster.view_of(leader).await.unwrap().commit_index;
-        Scene { cluster, session, token, log_index }
+        HeldLock { cluster, session, token, log_index }
     }
 
     /// A good acquire, to be spoiled.
@@ -85,9 +85,9 @@ impl Scene {
 }
 
 macro_rules! refused {
-    ($scene:ident, $method:ident, $request:expr, $reason:literal, $says:literal) => {{
-        for id in $scene.cluster.ids() {
-            let mut stub = $scene.cluster.client_of(id).stub();
+    ($fixture:ident, $method:ident, $request:expr, $reason:literal, $says:literal) => {{
+        for id in $fixture.cluster.ids() {
+            let mut stub = $fixture.cluster.client_of(id).stub();
             let status = stub.$method($request).await.expect_err(stringify!($request));
             assert_eq!(status.code(), Code::InvalidArgument, "{}: {status}", stringify!($request));
             assert_eq!(reason(&status), $reason, "{}: {status}", stringify!($request));
@@ -98,89 +98,89 @@ macro_rules! refused {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn names_ttls_tokens_and_ids_that_cannot_be_are_refused_with_words() {
-    let scene = Scene::set().await;
-    let acquire = || scene.acquire();
+    let fixture = HeldLock::start().await;
+    let acquire = || fixture.acquire();
 
     let named = |name: &str| AcquireRequest { name: name.into(), ..acquire() };
-    refused!(scene, acquire, named(""), "invalid_name", "must not be empty");
-    refused!(scene, acquire, named(&"x".repeat(513)), "invalid_name", "at most 512 bytes");
-    refused!(scene, acquire, named("a\nb"), "invalid_name", "control characters");
-    refused!(scene, acquire, named("a\u{0}"), "invalid_name", "control characters");
+    refused!(fixture, acquire, named(""), "invalid_name", "must not be empty");
+    refused!(fixture, acquire, named(&"x".repeat(513)), "invalid_name", "at most 512 bytes");
+    refused!(fixture, acquire, named("a\nb"), "invalid_name", "control characters");
+    refused!(fixture, acquire, named("a\u{0}"), "invalid_name", "control characters");
     refused!(
-        scene,
+        fixture,
         status,
         StatusRequest { name: "\u{7}".into(), request_id: 0 },
         "invalid_name",
         "control"
     );
-    let release = || scene.release();
+    let release = || fixture.release();
     let unnamed = || ReleaseRequest { name: String::new(), ..release() };
-    refused!(scene, release, unnamed(), "invalid_name", "must not be empty");
+    refused!(fixture, release, unnamed(), "invalid_name", "must not be empty");
 
     let with_ttl = |ttl_ms| AcquireRequest { ttl_ms: Some(ttl_ms), ..acquire() };
-    refused!(scene, acquire, with_ttl(0), "invalid_ttl", "TTL");
-    refused!(scene, acquire, with_ttl(99), "invalid_ttl", "TTL");
-    refused!(scene, acquire, with_ttl(DAY_MS + 1), "invalid_ttl", "TTL");
+    refused!(fixture, acquire, with_ttl(0), "invalid_ttl", "TTL");
+    refused!(fixture, acquire, with_ttl(99), "invalid_ttl", "TTL");
+    refused!(fixture, acquire, with_ttl(DAY_MS + 1), "invalid_ttl", "TTL");
     // What a client with a signed type sends for -1.
-    refused!(scene, acquire, with_ttl(u64::MAX), "invalid_ttl", "TTL");
+    refused!(fixture, acquire, with_ttl(u64::MAX), "invalid_ttl", "TTL");
     let max_hold = |max_hold_ms| AcquireRequest { max_hold_ms: Some(max_hold_ms), ..acquire() };
-    refused!(scene, acquire, max_hold(0), "invalid_ttl", "max-hold");
-    refused!(scene, acquire, max_hold(u64::MAX), "invalid_ttl", "max-hold");
+    refused!(fixture, acquire, max_hold(0), "invalid_ttl", "max-hold");
+    refused!(fixture, acquire, max_hold(u64::MAX), "invalid_ttl", "max-hold");
     let waiting = |wait_ms| AcquireRequest { wait_ms, ..acquire() };
-    refused!(scene, acquire, waiting(DAY_MS + 1), "invalid_wait", "wait");
-    refused!(scene, acquire, waiting(u64::MAX), "invalid_wait", "wait");
-    let renewed = |ttl_ms| RenewRequest { ttl_ms: Some(ttl_ms), ..scene.renew() };
-    refused!(scene, renew, renewed(0), "invalid_ttl", "TTL");
-    refused!(scene, renew, renewed(u64::MAX), "invalid_ttl", "TTL");
-    let open = |ttl_ms| OpenSessionRequest { ttl_ms, ..scene.open() };
-    refused!(scene, open_session, open(1), "invalid_ttl", "TTL");
-    refused!(scene, open_session, open(u64::MAX), "invalid_ttl", "TTL");
+    refused!(fixture, acquire, waiting(DAY_MS + 1), "invalid_wait", "wait");
+    refused!(fixture, acquire, waiting(u64::MAX), "invalid_wait", "wait");
+    let renewed = |ttl_ms| RenewRequest { ttl_ms: Some(ttl_ms), ..fixture.renew() };
+    refused!(fixture, renew, renewed(0), "invalid_ttl", "TTL");
+    refused!(fixture, renew, renewed(u64::MAX), "invalid_ttl", "TTL");
+    let open = |ttl_ms| OpenSessionRequest { ttl_ms, ..fixture.open() };
+    refused!(fixture, open_session, open(1), "invalid_ttl", "TTL");
+    refused!(fixture, open_session, open(u64::MAX), "invalid_ttl", "TTL");
 
     let token = |token| ReleaseRequest { token, ..release() };
-    refused!(scene, release, token(0), "invalid_token", "token");
-    refused!(scene, release, token(1 << 63), "invalid_token", "token");
-    refused!(scene, release, token(u64::MAX), "invalid_token", "token");
-    let renewed = |token| RenewRequest { token, ..scene.renew() };
-    refused!(scene, renew, renewed(0), "invalid_token", "token");
+    refused!(fixture, release, token(0), "invalid_token", "token");
+    refused!(fixture, release, token(1 << 63), "invalid_token", "token");
+    refused!(fixture, release, token(u64::MAX), "invalid_token", "token");
+    let renewed = |token| RenewRequest { token, ..fixture.renew() };
+    refused!(fixture, renew, renewed(0), "invalid_token", "token");
 
     let request = |request_id| AcquireRequest { request_id, ..acquire() };
-    refused!(scene, acquire, request(0), "invalid_request_id", "request id");
+    refused!(fixture, acquire, request(0), "invalid_request_id", "request id");
     let cancel = |target| CancelRequest {
-        session_id: scene.session.id.clone(),
+        session_id: fixture.session.id.clone(),
         request_id: 1_003,
         target,
         ..CancelRequest::default()
     };
-    refused!(scene, cancel, cancel(0), "invalid_request_id", "request id");
+    refused!(fixture, cancel, cancel(0), "invalid_request_id", "request id");
 
     let session = |id: &str| AcquireRequest { session_id: id.into(), ..acquire() };
-    refused!(scene, acquire, session(""), "invalid_session_id", "session id");
-    refused!(scene, acquire, session("xyz"), "invalid_session_id", "session id");
-    refused!(scene, acquire, session(&"0".repeat(32)), "invalid_session_id", "session id");
-    refused!(scene, acquire, session(&"a".repeat(31)), "invalid_session_id", "session id");
+    refused!(fixture, acquire, session(""), "invalid_session_id", "session id");
+    refused!(fixture, acquire, session("xyz"), "invalid_session_id", "session id");
+    refused!(fixture, acquire, session(&"0".repeat(32)), "invalid_session_id", "session id");
+    refused!(fixture, acquire, session(&"a".repeat(31)), "invalid_session_id", "session id");
 
     let mode = |mode| AcquireRequest { mode, ..acquire() };
-    refused!(scene, acquire, mode(99), "invalid_mode", "mode");
-    refused!(scene, acquire, mode(-1), "invalid_mode", "mode");
+    refused!(fixture, acquire, mode(99), "invalid_mode", "mode");
+    refused!(fixture, acquire, mode(-1), "invalid_mode", "mode");
     let metadata = |bytes| AcquireRequest { metadata: vec![7; bytes], ..acquire() };
-    refused!(scene, acquire, metadata(1_025), "invalid_metadata", "1,024 bytes");
+    refused!(fixture, acquire, metadata(1_025), "invalid_metadata", "1,024 bytes");
     let owner = |note: String| OpenSessionRequest {
         owner: Some(Owner { note, ..Owner::default() }),
-        ..scene.open()
+        ..fixture.open()
     };
-    refused!(scene, open_session, owner("n".repeat(257)), "invalid_owner", "256 bytes");
+    refused!(fixture, open_session, owner("n".repeat(257)), "invalid_owner", "256 bytes");
     let page = |page_size| ListRequest { page_size, ..ListRequest::default() };
-    refused!(scene, list, page(1_001), "invalid_page", "at most 1000");
+    refused!(fixture, list, page(1_001), "invalid_page", "at most 1000");
     let sessions = || ListSessionsRequest { page: "not hex".into(), page_size: 0 };
-    refused!(scene, list_sessions, sessions(), "invalid_page", "page");
+    refused!(fixture, list_sessions, sessions(), "invalid_page", "page");
 
-    scene.check().await;
+    fixture.check().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn messages_that_cannot_be_decoded_are_refused_with_words() {
-    let scene = Scene::set().await;
-    let address = scene.cluster.client_address(scene.cluster.leader().await);
+    let fixture = HeldLock::start().await;
+    let address = fixture.cluster.client_address(fixture.cluster.leader().await);
     let method = "/holdfast.v1.LockService/Acquire";
 
     // Field 4, the name, with two bytes that are not UTF-8.
@@ -196,7 +196,7 @@ async fn messages_that_cannot_be_decoded_are_refused_with_words() {
     assert!(matches!(huge.code(), Code::OutOfRange | Code::ResourceExhausted), "{huge}");
     assert!(huge.message().contains("large"), "{}", huge.message());
 
-    scene.check().await;
+    fixture.check().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -228,9 +228,9 @@ async fn sessions_and_tokens_of_others_are_refused_by_the_lock_table() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_that_does_not_begin_with_a_session_is_refused() {
-    let scene = Scene::set().await;
-    for id in scene.cluster.ids() {
-        let mut stub = scene.cluster.client_of(id).stub();
+    let fixture = HeldLock::start().await;
+    for id in fixture.cluster.ids() {
+        let mut stub = fixture.cluster.client_of(id).stub();
         let kind = Some(Kind::KeepAlive(KeepAliveRequest::default()));
         let frame = ClientFrame { operations: vec![Operation { kind }], ..ClientFrame::default() };
         let answered = stub.session(tokio_stream::iter([frame])).await;
@@ -241,5 +241,5 @@ async fn a_stream_that_does_not_begin_with_a_session_is_refused() {
         assert_eq!(status.code(), Code::InvalidArgument, "{status}");
         assert_eq!(reason(&status), "invalid_frame");
     }
-    scene.check().await;
+    fixture.check().await;
 }

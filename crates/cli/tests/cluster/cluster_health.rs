@@ -34,7 +34,7 @@ async fn the_exit_code_tells_a_cluster_that_serves_from_one_without_a_voter_or_a
 
     cluster.kill(leader);
     let line = wait_for(&cluster, 69).await;
-    assert!(line.starts_with("no_leader: no node leads, 1 of 3 voters reachable"), "{line}");
+    assert!(line.starts_with("no_leader: no leader answers, 1 of 3 voters reachable"), "{line}");
     // What there is to see is shown all the same.
     let status = data(&cluster, 69, &["cluster", "status"]).await;
     assert_eq!(status["nodes"].as_array().unwrap().len(), 3, "{status}");
@@ -46,4 +46,25 @@ async fn the_exit_code_tells_a_cluster_that_serves_from_one_without_a_voter_or_a
     cluster.kill(last);
     let checked = run(&cluster, &["cluster", "status", "--check"]).await;
     assert_eq!(checked.status.code(), Some(69), "{checked:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_check_is_never_ok_after_the_leader_has_stopped() {
+    let cluster = Cluster::start(3).await;
+    let leader = cluster.leader().await;
+    let others: Vec<u64> = cluster.ids().into_iter().filter(|id| *id != leader).collect();
+    let endpoints: Vec<String> = others.iter().map(|id| cluster.client_address(*id)).collect();
+    let endpoints = endpoints.join(",");
+    cluster.freeze(leader);
+    for _ in 0..5 {
+        let args = ["--endpoints", &endpoints, "cluster", "status", "--check"];
+        let checked = run(&cluster, &args).await;
+        assert!(matches!(checked.status.code(), Some(69 | 75)), "{checked:?}");
+    }
+    cluster.thaw(leader);
+    eventually("all is well again", PATIENCE, || async {
+        let checked = run(&cluster, &["cluster", "status", "--check"]).await;
+        checked.status.success().then_some(())
+    })
+    .await;
 }

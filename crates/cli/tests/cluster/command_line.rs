@@ -5,7 +5,8 @@ use std::process::{Child, ChildStdout, Stdio};
 use std::time::Duration;
 
 use crate::support::{
-    Cluster, PATIENCE, eventually, free_base_port, holdfast, json, output, run, signal, stage, text,
+    Cluster, PATIENCE, cluster_slot, eventually, free_base_port, holdfast, json, output, run,
+    signal, text,
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -129,7 +130,7 @@ async fn cluster_status_shows_who_leads_and_who_lags() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn dev_is_a_whole_cluster_in_one_command() {
-    let _stage = stage().await;
+    let _slots = cluster_slot().await;
     let port = free_base_port(30);
     let mut dev = Dev::start(&["--port", &port.to_string()]);
     let lines = dev.lines_until("ready").await;
@@ -144,7 +145,7 @@ async fn dev_is_a_whole_cluster_in_one_command() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn dev_says_what_is_wrong_with_the_data_of_another_cluster_and_ends_at_the_first_signal() {
-    let _stage = stage().await;
+    let _slots = cluster_slot().await;
     let dir = tempfile::tempdir().unwrap();
     let data_dir = dir.path().to_str().unwrap();
     let (port, other) = (free_base_port(30).to_string(), free_base_port(30).to_string());

@@ -1,7 +1,7 @@
 //! The dashboard: what its pages ask for, over plain HTTP; and the pages themselves, in a real browser.
 
-mod asked;
-mod browsed;
+mod api;
+mod browser;
 mod leaderless;
 
 use serde_json::Value;

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::support::{
-    PATIENCE, eventually, finished, holdfast, json, output, signal, text, whole_stage,
+    PATIENCE, all_cluster_slots, eventually, finished, holdfast, json, output, signal, text,
 };
 
 /// In a directory of its own for what it writes.
@@ -23,7 +23,7 @@ fn is_empty(dir: &TempDir) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_demo_loses_money_without_the_fence_and_none_with_it() {
-    let _stage = whole_stage().await;
+    let _slots = all_cluster_slots().await;
     let dir = tempfile::tempdir().unwrap();
     let ended = output(demo(&dir, &["--fast", "--output", "json"])).await;
     assert!(ended.status.success(), "{ended:?}");
@@ -53,7 +53,7 @@ async fn the_demo_loses_money_without_the_fence_and_none_with_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_terminal_the_demo_tells_its_story_in_plain_lines() {
-    let _stage = whole_stage().await;
+    let _slots = all_cluster_slots().await;
     let dir = tempfile::tempdir().unwrap();
     let ended = output(demo(&dir, &["--fast"])).await;
     assert!(ended.status.success(), "{ended:?}");
@@ -80,7 +80,7 @@ async fn without_a_terminal_the_demo_tells_its_story_in_plain_lines() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_interrupted_demo_leaves_neither_processes_nor_files() {
-    let _stage = whole_stage().await;
+    let _slots = all_cluster_slots().await;
     let dir = tempfile::tempdir().unwrap();
     let mut command = demo(&dir, &[]);
     let demo = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();

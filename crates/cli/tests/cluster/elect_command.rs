@@ -107,7 +107,7 @@ async fn leaders_follow_each_other_and_observers_are_told_of_each_and_of_vacanci
     // It may be over before the command could begin.
     let told = text(&second.stderr);
     assert!(
-        told.contains("no longer leads cron") || told.contains("the lock is lost"),
+        told.contains("lost the leadership of cron") || told.contains("the lock is lost"),
         "{second:?}"
     );
     assert_eq!(observer.next().await["event"], "vacant");

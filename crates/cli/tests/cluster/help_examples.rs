@@ -20,7 +20,7 @@ const NOT_RUN: [&str; 6] = [
 ];
 
 /// What an example needs to be there, and what has to go afterwards. `X` is the rest of the line.
-const STAGES: [(&str, &str, &str); 14] = [
+const SETUPS: [(&str, &str, &str); 14] = [
     (
         "$session",
         r#"eval "$(holdfast acquire deploy --ttl 5m)""#,
@@ -66,14 +66,14 @@ const STAGES: [(&str, &str, &str); 14] = [
     ),
 ];
 
-struct Scene {
+struct ExampleFixture {
     dir: TempDir,
     endpoints: String,
     dev_port: u16,
 }
 
-impl Scene {
-    fn set(cluster: &Cluster) -> Scene {
+impl ExampleFixture {
+    fn new(cluster: &Cluster) -> ExampleFixture {
         let dir = tempfile::tempdir().unwrap();
         let bin = dir.path().join("bin");
         std::fs::create_dir(&bin).unwrap();
@@ -91,13 +91,13 @@ impl Scene {
         {
             std::fs::create_dir_all(dir.path().join(home)).unwrap();
         }
-        Scene { dir, endpoints: cluster.endpoints(), dev_port: free_base_port(30) }
+        ExampleFixture { dir, endpoints: cluster.endpoints(), dev_port: free_base_port(30) }
     }
 
     /// The example as a person would run it, as far as a test can.
     async fn run(&self, example: &str) -> Output {
-        let stage = STAGES.iter().find(|(part, _, _)| example.contains(part));
-        let (_, before, after) = stage.unwrap_or(&("", "", ""));
+        let setup = SETUPS.iter().find(|(part, _, _)| example.contains(part));
+        let (_, before, after) = setup.unwrap_or(&("", "", ""));
         let subject = example.split_whitespace().nth(2).unwrap_or_default();
         let before = before.replace('X', subject);
         let script = format!("set -e -o pipefail\n{before}\n{}\n{after}\n", self.adapted(example));
@@ -176,7 +176,7 @@ async fn help_of(cluster: &Cluster, verb: &[&str]) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_example_in_the_help_does_what_it_says() {
     let cluster = Cluster::start(3).await;
-    let scene = Scene::set(&cluster);
+    let fixture = ExampleFixture::new(&cluster);
     let top = help_of(&cluster, &[]).await;
     let mut pages = vec![(String::new(), top.clone())];
     for verb in verbs(&top) {
@@ -200,7 +200,7 @@ async fn every_example_in_the_help_does_what_it_says() {
             if example.contains("acquire") {
                 let _ = run(&cluster, &["break", "deploy", "--reason", "over"]).await;
             }
-            let ended = scene.run(&example).await;
+            let ended = fixture.run(&example).await;
             ran += 1;
             if !ended.status.success() {
                 let words = text(&ended.stderr);

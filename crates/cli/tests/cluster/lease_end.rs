@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::support::{
-    Cluster, ClusterOptions, PATIENCE, Proxy, Scene, build_examples, data, eventually, finished,
-    holdfast, signal,
+    Cluster, ClusterOptions, CommandFixture, PATIENCE, Proxy, build_examples, data, eventually,
+    finished, holdfast, signal,
 };
 
 /// Writes the time again and again, in the command itself and in a process that it left behind. Both ignore SIGTERM.
@@ -22,9 +22,9 @@ beat() { while :; do date +%s%N > alive.$1.new; mv alive.$1.new alive.$1; sleep 
 const FREED_SOON: Duration = Duration::from_millis(1_500);
 
 /// One node that tells no client where it is, so that a client behind a relay knows the relay only.
-async fn scene_behind_relays() -> Scene {
+async fn fixture_behind_relays() -> CommandFixture {
     let settings = "announce_addresses = false".to_owned();
-    Scene::of(Cluster::start_with(ClusterOptions { nodes: 1, settings }).await)
+    CommandFixture::of(Cluster::start_with(ClusterOptions { nodes: 1, settings }).await)
 }
 
 /// A process beside the test, which can be killed.
@@ -60,37 +60,37 @@ impl Drop for Relay {
 }
 
 /// `holdfast VERB a …`, with the stubborn command; returns when that works.
-async fn first(scene: &Scene, verb: &str, endpoints: &str, more: &[&str]) -> Child {
+async fn first(fixture: &CommandFixture, verb: &str, endpoints: &str, more: &[&str]) -> Child {
     let mut args = vec![verb, "a", "--endpoints", endpoints];
     args.extend(more);
     args.extend(["--", "bash", "-c", STUBBORN]);
-    let process = scene.holdfast(&args).process_group(0).spawn().unwrap();
+    let process = fixture.holdfast(&args).process_group(0).spawn().unwrap();
     for part in ["alive.command", "alive.forked"] {
-        scene.appears(part).await;
+        fixture.appears(part).await;
     }
     process
 }
 
 /// The next in line, whose command notes when it began.
-async fn second(scene: &Scene, verb: &str) -> Child {
+async fn second(fixture: &CommandFixture, verb: &str) -> Child {
     let command = ["--wait", "60s", "--", "sh", "-c", "date +%s%N > second"];
-    let process = scene.holdfast(&[&[verb, "a"][..], &command].concat()).spawn().unwrap();
-    scene.has_waiter("a").await;
+    let process = fixture.holdfast(&[&[verb, "a"][..], &command].concat()).spawn().unwrap();
+    fixture.has_waiter("a").await;
     process
 }
 
-fn time_in(scene: &Scene, file: &str) -> Duration {
-    let text = std::fs::read_to_string(scene.path(file)).unwrap();
+fn time_in(fixture: &CommandFixture, file: &str) -> Duration {
+    let text = std::fs::read_to_string(fixture.path(file)).unwrap();
     Duration::from_nanos(text.trim().parse().unwrap())
 }
 
 /// The second has run to its end, and began after the last sign of life of the first.
-async fn none_overlaps(scene: &Scene, second: Child) {
+async fn none_overlaps(fixture: &CommandFixture, second: Child) {
     let ended = finished(second).await;
     assert_eq!(ended.status.code(), Some(0), "{ended:?}");
-    let began = time_in(scene, "second");
+    let began = time_in(fixture, "second");
     for part in ["alive.command", "alive.forked"] {
-        let last = time_in(scene, part);
+        let last = time_in(fixture, part);
         println!("{part}: {:?} before the second began", began.saturating_sub(last));
         assert!(last < began, "{part} lived {:?} beside the second", last.saturating_sub(began));
     }
@@ -113,35 +113,35 @@ async fn companion_of(process: &Child) -> u32 {
 #[tokio::test(flavor = "multi_thread")]
 async fn while_a_relay_is_dead_no_second_holder_starts_before_the_first_command_is_dead() {
     for verb in ["lock", "elect"] {
-        let scene = scene_behind_relays().await;
-        let mut relay = Relay::start(&scene.cluster.client_address(1));
-        let holder = first(&scene, verb, &relay.address, &["--ttl", "3s"]).await;
-        let next = second(&scene, verb).await;
+        let fixture = fixture_behind_relays().await;
+        let mut relay = Relay::start(&fixture.cluster.client_address(1));
+        let holder = first(&fixture, verb, &relay.address, &["--ttl", "3s"]).await;
+        let next = second(&fixture, verb).await;
         relay.kill();
-        none_overlaps(&scene, next).await;
+        none_overlaps(&fixture, next).await;
         assert_eq!(finished(holder).await.status.code(), Some(79));
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn while_a_connection_is_cut_no_second_holder_starts_before_the_first_command_is_dead() {
-    let scene = scene_behind_relays().await;
-    let proxy = Proxy::to(scene.cluster.client_address(1)).await;
-    let holder = first(&scene, "lock", proxy.address(), &["--ttl", "3s"]).await;
-    let next = second(&scene, "lock").await;
+    let fixture = fixture_behind_relays().await;
+    let proxy = Proxy::to(fixture.cluster.client_address(1)).await;
+    let holder = first(&fixture, "lock", proxy.address(), &["--ttl", "3s"]).await;
+    let next = second(&fixture, "lock").await;
     proxy.cut();
-    none_overlaps(&scene, next).await;
+    none_overlaps(&fixture, next).await;
     assert_eq!(finished(holder).await.status.code(), Some(79));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_relay_that_is_killed_and_started_again_costs_no_lock() {
-    let scene = scene_behind_relays().await;
-    let proxy = Proxy::to(scene.cluster.client_address(1)).await;
+    let fixture = fixture_behind_relays().await;
+    let proxy = Proxy::to(fixture.cluster.client_address(1)).await;
     let args = ["lock", "a", "--ttl", "6s", "--endpoints", proxy.address(), "--", "sleep", "3"];
-    let process = scene.holdfast(&args).spawn().unwrap();
+    let process = fixture.holdfast(&args).spawn().unwrap();
     eventually("the lock is held", PATIENCE, || async {
-        (!scene.is_free("a").await).then_some(())
+        (!fixture.is_free("a").await).then_some(())
     })
     .await;
     proxy.break_connections();
@@ -151,13 +151,13 @@ async fn a_relay_that_is_killed_and_started_again_costs_no_lock() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_holder_frees_its_lock_soon_and_not_before_its_command_is_dead() {
     for verb in ["lock", "elect"] {
-        let scene = Scene::set().await;
-        let holder = first(&scene, verb, &scene.cluster.endpoints(), &[]).await;
-        let next = second(&scene, verb).await;
+        let fixture = CommandFixture::start().await;
+        let holder = first(&fixture, verb, &fixture.cluster.endpoints(), &[]).await;
+        let next = second(&fixture, verb).await;
         companion_of(&holder).await;
         let killed = Instant::now();
         signal(&holder, Signal::KILL);
-        none_overlaps(&scene, next).await;
+        none_overlaps(&fixture, next).await;
         println!("the second had ended {:?} after the kill", killed.elapsed());
         assert!(killed.elapsed() < FREED_SOON, "freed after {:?}", killed.elapsed());
         drop(holder);
@@ -166,31 +166,31 @@ async fn a_killed_holder_frees_its_lock_soon_and_not_before_its_command_is_dead(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_holder_that_is_killed_with_its_process_group_frees_its_lock_soon() {
-    let scene = Scene::set().await;
-    let holder = first(&scene, "lock", &scene.cluster.endpoints(), &[]).await;
-    let next = second(&scene, "lock").await;
+    let fixture = CommandFixture::start().await;
+    let holder = first(&fixture, "lock", &fixture.cluster.endpoints(), &[]).await;
+    let next = second(&fixture, "lock").await;
     companion_of(&holder).await;
     let killed = Instant::now();
     kill_process_group(Pid::from_child(&holder), Signal::KILL).unwrap();
-    none_overlaps(&scene, next).await;
+    none_overlaps(&fixture, next).await;
     assert!(killed.elapsed() < FREED_SOON, "freed after {:?}", killed.elapsed());
     drop(holder);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_that_is_killed_leaves_its_place_soon() {
-    let scene = Scene::set().await;
-    let holder = scene.holdfast(&["lock", "a", "--", "sleep", "60"]).spawn().unwrap();
+    let fixture = CommandFixture::start().await;
+    let holder = fixture.holdfast(&["lock", "a", "--", "sleep", "60"]).spawn().unwrap();
     eventually("the lock is held", PATIENCE, || async {
-        (!scene.is_free("a").await).then_some(())
+        (!fixture.is_free("a").await).then_some(())
     })
     .await;
-    let waiter = second(&scene, "lock").await;
+    let waiter = second(&fixture, "lock").await;
     companion_of(&waiter).await;
     signal(&waiter, Signal::KILL);
     let killed = Instant::now();
     eventually("the place is left", PATIENCE, || async {
-        (scene.cluster.client().status("a").await.waiter_count == 0).then_some(())
+        (fixture.cluster.client().status("a").await.waiter_count == 0).then_some(())
     })
     .await;
     assert!(killed.elapsed() < FREED_SOON, "left after {:?}", killed.elapsed());
@@ -201,23 +201,23 @@ async fn a_waiter_that_is_killed_leaves_its_place_soon() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_that_is_killed_frees_the_lock_at_once() {
-    let scene = Scene::set().await;
-    let process = scene.holdfast(&["lock", "a", "--", "sh", "-c", "kill -9 $$"]).spawn().unwrap();
+    let fixture = CommandFixture::start().await;
+    let process = fixture.holdfast(&["lock", "a", "--", "sh", "-c", "kill -9 $$"]).spawn().unwrap();
     assert_eq!(finished(process).await.status.code(), Some(128 + 9));
-    assert!(scene.is_free("a").await);
+    assert!(fixture.is_free("a").await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_command_frees_the_lock_soon_and_not_before_the_processes_it_left_are_dead() {
     for verb in ["lock", "elect"] {
-        let scene = Scene::set().await;
-        let holder = first(&scene, verb, &scene.cluster.endpoints(), &[]).await;
-        let next = second(&scene, verb).await;
-        let command = std::fs::read_to_string(scene.path("pid")).unwrap();
+        let fixture = CommandFixture::start().await;
+        let holder = first(&fixture, verb, &fixture.cluster.endpoints(), &[]).await;
+        let next = second(&fixture, verb).await;
+        let command = std::fs::read_to_string(fixture.path("pid")).unwrap();
         let killed = Instant::now();
         let command = Pid::from_raw(command.trim().parse().unwrap()).unwrap();
         kill_process(command, Signal::KILL).unwrap();
-        none_overlaps(&scene, next).await;
+        none_overlaps(&fixture, next).await;
         assert!(killed.elapsed() < FREED_SOON, "freed after {:?}", killed.elapsed());
         assert_eq!(finished(holder).await.status.code(), Some(128 + 9));
     }
@@ -228,41 +228,41 @@ async fn a_killed_command_frees_the_lock_soon_and_not_before_the_processes_it_le
 async fn a_signal_that_ends_the_command_leaves_its_processes_the_grace_before_the_lock_is_free() {
     const SLOW_END: &str = "(trap 'sleep 0.7; date +%s%N > cleaned; exit' TERM; touch ready
 while :; do sleep 0.02; done) & sleep 60";
-    let scene = Scene::set().await;
-    let holder = scene.holdfast(&["lock", "a", "--", "sh", "-c", SLOW_END]).spawn().unwrap();
-    scene.appears("ready").await;
-    let next = second(&scene, "lock").await;
+    let fixture = CommandFixture::start().await;
+    let holder = fixture.holdfast(&["lock", "a", "--", "sh", "-c", SLOW_END]).spawn().unwrap();
+    fixture.appears("ready").await;
+    let next = second(&fixture, "lock").await;
     signal(&holder, Signal::TERM);
     assert_eq!(finished(holder).await.status.code(), Some(128 + 15));
     assert_eq!(finished(next).await.status.code(), Some(0));
-    assert!(time_in(&scene, "cleaned") < time_in(&scene, "second"));
+    assert!(time_in(&fixture, "cleaned") < time_in(&fixture, "second"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_lock_of_a_killed_holder_stays_closed_for_its_lock_delay() {
-    let scene = Scene::set().await;
+    let fixture = CommandFixture::start().await;
     let delay = ["--lock-delay", "2s"];
-    let holder = first(&scene, "lock", &scene.cluster.endpoints(), &delay).await;
-    let next = second(&scene, "lock").await;
+    let holder = first(&fixture, "lock", &fixture.cluster.endpoints(), &delay).await;
+    let next = second(&fixture, "lock").await;
     companion_of(&holder).await;
     let killed = Instant::now();
     signal(&holder, Signal::KILL);
-    none_overlaps(&scene, next).await;
+    none_overlaps(&fixture, next).await;
     let took = killed.elapsed();
     assert!(took >= Duration::from_secs(2), "freed after {took:?}");
     assert!(took < Duration::from_secs(2) + FREED_SOON, "freed after {took:?}");
-    let history = data(&scene.cluster, 0, &["history", "a"]).await;
+    let history = data(&fixture.cluster, 0, &["history", "a"]).await;
     assert!(history.to_string().contains("killed"), "{history}");
     drop(holder);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_companion_keeps_nothing_open_and_knows_the_secret_by_its_pipe_alone() {
-    let scene = Scene::set().await;
+    let fixture = CommandFixture::start().await;
     // A descriptor that the shell has open, as for `flock 9`.
     let script = "exec 9>mine; exec $HF lock a -- sh -c 'echo $$ > pid; sleep 60'";
-    let holder = scene.shell(script).spawn().unwrap();
-    scene.number_in("pid").await;
+    let holder = fixture.shell(script).spawn().unwrap();
+    fixture.number_in("pid").await;
     let companion = companion_of(&holder).await;
     let proc = |part: &str| format!("/proc/{companion}/{part}");
     eventually("it has closed all but its own", PATIENCE, || async {

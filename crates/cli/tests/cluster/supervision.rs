@@ -1,6 +1,7 @@
 //! What `holdfast lock` promises about the command when it is itself in trouble: nobody reads its words, it is
 //! suspended, or one of its locks ends while it cannot look.
 
+use std::io::{BufRead, BufReader};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
@@ -9,8 +10,8 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use crate::support::{
-    PATIENCE, Scene, data, ends, eventually, finished, is_gone, json_lines, output, run, signal,
-    text,
+    CommandFixture, PATIENCE, data, ends, eventually, finished, is_gone, json_lines, output, run,
+    signal, text,
 };
 
 const GRACE: Duration = Duration::from_secs(3);
@@ -55,10 +56,10 @@ async fn is_stopped(pid: i32) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_story_is_not_told_on_a_descriptor_that_is_the_commands() {
-    let scene = Scene::set().await;
+    let fixture = CommandFixture::start().await;
     for number in ["0", "1", "2"] {
         let refused =
-            run(&scene.cluster, &["lock", "a", "--status-fd", number, "--", "true"]).await;
+            run(&fixture.cluster, &["lock", "a", "--status-fd", number, "--", "true"]).await;
         assert_eq!(refused.status.code(), Some(64), "{refused:?}");
         assert!(text(&refused.stderr).contains("the command's"), "{refused:?}");
     }
@@ -66,86 +67,86 @@ async fn the_story_is_not_told_on_a_descriptor_that_is_the_commands() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn words_that_nobody_reads_do_not_keep_the_command_alive() {
-    let scene = Scene::set().await;
+    let fixture = CommandFixture::start().await;
     for status_fd in ["", "--status-fd 3"] {
         let (stderr, _unread) = full_pipe();
         let script =
             format!("exec $HF lock a --grace 3s {status_fd} -- sh -c \"yes >&2 & $ALIVE\" 3>&2");
-        let mut lock = scene.shell(&script);
+        let mut lock = fixture.shell(&script);
         lock.env("ALIVE", ALIVE).stderr(Stdio::from(stderr));
         let process = lock.spawn().unwrap();
         drop(lock);
-        scene.appears("alive").await;
-        let child = scene.number_in("pid").await;
-        scene.break_lock("a").await;
+        fixture.appears("alive").await;
+        let child = fixture.number_in("pid").await;
+        fixture.break_lock("a").await;
         let broken = Instant::now();
         ends(child).await;
         assert!(broken.elapsed() < GRACE, "it ended after {:?}", broken.elapsed());
         let ended = finished(process).await;
         assert_eq!(ended.status.code(), Some(79), "{ended:?}");
-        std::fs::remove_file(scene.path("alive")).unwrap();
-        std::fs::remove_file(scene.path("pid")).unwrap();
+        std::fs::remove_file(fixture.path("alive")).unwrap();
+        std::fs::remove_file(fixture.path("pid")).unwrap();
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slow_reader_still_hears_all_of_the_story() {
-    let scene = Scene::set().await;
+    let fixture = CommandFixture::start().await;
     let script =
         "exec $HF lock a --status-fd 3 -- sh -c 'exit 7' 3>&1 >/dev/null | (sleep 0.3; cat)";
-    let told = output(scene.shell(script)).await;
+    let told = output(fixture.shell(script)).await;
     let kinds: Vec<_> = json_lines(&told.stdout).iter().map(|line| line["event"].clone()).collect();
     assert_eq!(kinds, ["held", "started", "released", "ended"], "{told:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn suspended_it_takes_the_command_along_and_never_wakes_it_under_a_lost_lock() {
-    let scene = Scene::set().await;
+    let fixture = CommandFixture::start().await;
     let args = ["lock", "a", "--ttl", "1s", "--", "sh", "-c", ALIVE];
-    let process = scene.holdfast(&args).spawn().unwrap();
-    scene.appears("alive").await;
-    let child = scene.number_in("pid").await;
+    let process = fixture.holdfast(&args).spawn().unwrap();
+    fixture.appears("alive").await;
+    let child = fixture.number_in("pid").await;
     signal(&process, Signal::TSTP);
     is_stopped(process.id().cast_signed()).await;
     assert!(stands_still(child), "the command goes on without us");
 
-    scene.becomes_free("a").await;
-    let other = scene.cluster.library().await.lock("a").acquire().await.unwrap();
-    let before = std::fs::read(scene.path("alive")).unwrap();
+    fixture.becomes_free("a").await;
+    let other = fixture.cluster.library().await.lock("a").acquire().await.unwrap();
+    let before = std::fs::read(fixture.path("alive")).unwrap();
     signal(&process, Signal::CONT);
     let ended = finished(process).await;
     assert_eq!(ended.status.code(), Some(79), "{ended:?}");
     assert!(is_gone(child));
-    let after = std::fs::read(scene.path("alive")).unwrap();
+    let after = std::fs::read(fixture.path("alive")).unwrap();
     assert_eq!(text(&before), text(&after), "the command ran while another held the lock");
     other.token().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn suspended_for_a_moment_both_go_on() {
-    let scene = Scene::set().await;
+    let fixture = CommandFixture::start().await;
     for how in [Signal::TSTP, Signal::TTIN, Signal::TTOU] {
-        let _ = std::fs::remove_file(scene.path("pid"));
+        let _ = std::fs::remove_file(fixture.path("pid"));
         let script = "echo $$ > pid; while [ ! -e go ]; do sleep 0.02; done; exit 7";
-        let process = scene.holdfast(&["lock", "a", "--", "sh", "-c", script]).spawn().unwrap();
-        let child = scene.number_in("pid").await;
+        let process = fixture.holdfast(&["lock", "a", "--", "sh", "-c", script]).spawn().unwrap();
+        let child = fixture.number_in("pid").await;
         signal(&process, how);
         is_stopped(process.id().cast_signed()).await;
         is_stopped(child).await;
-        std::fs::write(scene.path("go"), "").unwrap();
+        std::fs::write(fixture.path("go"), "").unwrap();
         signal(&process, Signal::CONT);
         assert_eq!(finished(process).await.status.code(), Some(7));
-        std::fs::remove_file(scene.path("go")).unwrap();
+        std::fs::remove_file(fixture.path("go")).unwrap();
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn suspended_the_outer_of_two_stops_the_command_of_the_inner() {
-    let scene = Scene::set().await;
+    let fixture = CommandFixture::start().await;
     let script = "exec $HF lock outer -- $HF lock inner -- sh -c \"$ALIVE\"";
-    let process = scene.shell(script).env("ALIVE", ALIVE).spawn().unwrap();
-    scene.appears("alive").await;
-    let child = scene.number_in("pid").await;
+    let process = fixture.shell(script).env("ALIVE", ALIVE).spawn().unwrap();
+    fixture.appears("alive").await;
+    let child = fixture.number_in("pid").await;
     signal(&process, Signal::TSTP);
     is_stopped(process.id().cast_signed()).await;
     assert!(stands_still(child), "the command goes on without us");
@@ -159,30 +160,30 @@ async fn suspended_the_outer_of_two_stops_the_command_of_the_inner() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn suspended_while_it_waits_it_stops_as_any_program() {
-    let scene = Scene::set().await;
-    data(&scene.cluster, 0, &["acquire", "a", "--ttl", "60s"]).await;
+    let fixture = CommandFixture::start().await;
+    data(&fixture.cluster, 0, &["acquire", "a", "--ttl", "60s"]).await;
     // In a group of its own: in one that nobody could continue, which the tests' may be, nobody is stopped either.
-    let mut lock = scene.holdfast(&["lock", "a", "--", "touch", "ran"]);
+    let mut lock = fixture.holdfast(&["lock", "a", "--", "touch", "ran"]);
     let process = lock.process_group(0).spawn().unwrap();
-    scene.has_waiter("a").await;
+    fixture.has_waiter("a").await;
     signal(&process, Signal::TSTP);
     is_stopped(process.id().cast_signed()).await;
     signal(&process, Signal::CONT);
-    scene.break_lock("a").await;
+    fixture.break_lock("a").await;
     let ended = finished(process).await;
-    assert!(ended.status.success() && scene.path("ran").exists(), "{ended:?}");
+    assert!(ended.status.success() && fixture.path("ran").exists(), "{ended:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stopped_for_good_it_leaves_no_command_behind_that_outlives_the_lock() {
-    let scene = Scene::set().await;
+    let fixture = CommandFixture::start().await;
     let script = "trap 'touch asked' TERM; echo $$ > pid; while :; do sleep 0.02; done";
     let args = ["lock", "a", "--ttl", "1s", "--grace", "300ms", "--", "sh", "-c", script];
-    let process = scene.holdfast(&args).spawn().unwrap();
-    let child = scene.number_in("pid").await;
+    let process = fixture.holdfast(&args).spawn().unwrap();
+    let child = fixture.number_in("pid").await;
     signal(&process, Signal::STOP);
     is_stopped(process.id().cast_signed()).await;
-    scene.appears("asked").await;
+    fixture.appears("asked").await;
     ends(child).await;
     assert!(stands_still(process.id().cast_signed()));
     signal(&process, Signal::CONT);
@@ -190,24 +191,50 @@ async fn stopped_for_good_it_leaves_no_command_behind_that_outlives_the_lock() {
     assert_eq!(ended.status.code(), Some(79), "{ended:?}");
 
     // While it is awake the command may take as many TTLs as it likes.
-    let kept = run(&scene.cluster, &["lock", "a", "--ttl", "300ms", "--", "sleep", "2"]).await;
+    let kept = run(&fixture.cluster, &["lock", "a", "--ttl", "300ms", "--", "sleep", "2"]).await;
     assert_eq!(kept.status.code(), Some(0), "{kept:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_several_locks_one_that_had_ended_is_told_though_the_command_was_done() {
-    let scene = Scene::set().await;
+    let fixture = CommandFixture::start().await;
     let script = "echo $$ > pid; while [ ! -e go ]; do sleep 0.02; done; exit 0";
     let args = ["lock", "--all", "a,b", "--ttl", "60s", "--", "sh", "-c", script];
-    let process = scene.holdfast(&args).spawn().unwrap();
-    let child = scene.number_in("pid").await;
+    let process = fixture.holdfast(&args).spawn().unwrap();
+    let child = fixture.number_in("pid").await;
     signal(&process, Signal::STOP);
     is_stopped(process.id().cast_signed()).await;
-    scene.break_lock("b").await;
-    std::fs::write(scene.path("go"), "").unwrap();
+    fixture.break_lock("b").await;
+    std::fs::write(fixture.path("go"), "").unwrap();
     ends(child).await;
     signal(&process, Signal::CONT);
     let ended = finished(process).await;
     assert_eq!(ended.status.code(), Some(79), "{ended:?}");
-    scene.becomes_free("a").await;
+    fixture.becomes_free("a").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_holder_is_warned_early_that_its_lease_is_not_renewed_and_told_when_it_is_again() {
+    let fixture = CommandFixture::start().await;
+    let lock = ["lock", "a", "--ttl", "20s", "--", "sh", "-c", "touch begun; exec sleep 60"];
+    let mut holder = fixture.holdfast(&lock).spawn().unwrap();
+    fixture.appears("begun").await;
+    let mut stderr = BufReader::new(holder.stderr.take().unwrap()).lines();
+    fixture.cluster.freeze(1);
+    let frozen = Instant::now();
+    let (lines, mut stderr) = tokio::task::spawn_blocking(move || {
+        let lines: Vec<String> = stderr.by_ref().take(2).map(Result::unwrap).collect();
+        (lines, stderr)
+    })
+    .await
+    .unwrap();
+    // A heartbeat leaves every 7 s; SIGTERM would come after 16 s.
+    assert!(frozen.elapsed() < Duration::from_secs(14), "{:?}: {lines:?}", frozen.elapsed());
+    assert!(lines[1].contains("the lock is safe for another"), "{lines:?}");
+    assert!(lines[1].contains("the command gets SIGTERM in"), "{lines:?}");
+    fixture.cluster.thaw(1);
+    let line = tokio::task::spawn_blocking(move || stderr.next().unwrap().unwrap()).await.unwrap();
+    assert!(line.contains("the cluster answers again"), "{line}");
+    signal(&holder, Signal::TERM);
+    assert_eq!(finished(holder).await.status.code(), Some(128 + 15));
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use holdfast_cluster_kit::{Addresses, Nodes, Plan, WallClocks};
 
-use crate::support::{PlainClient, eventually, whole_stage};
+use crate::support::{PlainClient, all_cluster_slots, eventually};
 
 const NEW: &str = env!("CARGO_BIN_EXE_holdfast");
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -101,7 +101,7 @@ async fn settled(addresses: &Addresses) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "it needs an older binary: cargo xtask upgrade --from PATH"]
 async fn nodes_are_upgraded_one_by_one_under_load_and_nothing_is_lost() {
-    let _place = whole_stage().await;
+    let _slot = all_cluster_slots().await;
     let dir = tempfile::tempdir().unwrap();
     let addresses = Addresses::choose(3).unwrap();
     let plan = Plan { cluster: "upgrade", addresses: &addresses, network: None, settings: "" };

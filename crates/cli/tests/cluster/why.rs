@@ -56,7 +56,7 @@ async fn the_chain_of_waits_is_told_to_its_end_by_any_node() {
         assert!(why["estimated_wait_ms"].is_null() && why["hold_times"].is_null(), "{why}");
     }
     let table = text(&run(&cluster, &["why", "a"]).await.stdout);
-    assert!(table.contains("in the way of b, waits itself for c"), "{table}");
+    assert!(table.contains("in the way of b, waits for c"), "{table}");
     assert!(table.contains("estimate: unknown"), "{table}");
     drop((a, b, c));
     for wait in waits {

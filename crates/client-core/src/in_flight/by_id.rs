@@ -1,5 +1,5 @@
-//! Values by ids that rise. Most are taken out soon after they came, in about the same order: they stand in a row, where
-//! a place is found by counting. What will stay is set apart, so that the row is short.
+//! Values by ids that rise. Most are taken out soon after they came, in about the same order: they stand in a row,
+//! where a place is found by counting. What will stay is set apart, so that the row is short.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -129,7 +129,8 @@ impl<C> State<C> {
     fn on_failure(&mut self, now: LocalTime, id: u64, failure: Failure) -> Verdict {
         let what = self.requests.get(id).map(|entry| &entry.what);
         match failure.reason() {
-            // An older node does not know what it was asked, nor under which id. Callers who looked at a lock ask by calls.
+            // An older node does not know what it was asked, nor under which id. Callers who looked at a lock ask by
+            // calls.
             Reason::InvalidFrame if id == 0 => {
                 self.give_up_status_requests();
                 return Verdict::GoOn;

@@ -203,8 +203,8 @@ impl<C> State<C> {
     }
 
     /// The caller of an acquire or a convert is gone. A request that never went out is forgotten. One that did is
-    /// cancelled, and kept until either its own answer or that of the cancel tells whether there is something to release.
-    /// What was granted meanwhile, and did not reach the caller, is released.
+    /// cancelled, and kept until either its own answer or that of the cancel tells whether there is something to
+    /// release. What was granted meanwhile, and did not reach the caller, is released.
     pub(crate) fn abandon(&mut self, call: u64) {
         let Some(id) = self.requests.find_by(call, |entry| entry.call == call) else {
             return self.release_granted_to(call);
@@ -257,8 +257,8 @@ impl<C> State<C> {
         Some(frame)
     }
 
-    /// What was not answered will be sent again, except heartbeats, because the resume does their work, and looks, which
-    /// are asked by calls then.
+    /// What was not answered will be sent again, except heartbeats, because the resume does their work, and looks,
+    /// which are asked by calls then.
     pub(crate) fn stream_broke(&mut self) {
         self.give_up_status_requests();
         self.requests.take_out(|entry| matches!(entry.what, What::KeepAlive));

@@ -1,4 +1,4 @@
-//! What can be asked of the lock table. What each verb does is told in its file under `rules/`.
+//! The commands of the lock table. The file of each verb under `rules/` describes what it does.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -41,7 +41,7 @@ pub enum Command {
         session: SessionId,
     },
     Acquire(Acquire),
-    /// All of them at one moment, or none.
+    /// Acquires all of the resources at one moment, or none.
     AcquireAll(AcquireAll),
     /// Another mode for a hold: from exclusive to shared at once, from shared to exclusive when the
     /// other readers are gone. The hold is never given up in between.
@@ -58,8 +58,8 @@ pub enum Command {
         call: Call,
         target: RequestId,
     },
-    /// The caller hung up before it was answered, and does not come back for the answer: the acquire is undone, as if
-    /// it had never been sent.
+    /// The caller hung up before it was answered, and will not retry. The acquire is undone as if it had never been
+    /// sent.
     Abandon {
         session: SessionId,
         request: RequestId,
@@ -74,29 +74,29 @@ pub enum Command {
         hold: HoldRef,
         ttl: Option<Span>,
     },
-    /// Other metadata for a hold: what its holder wants to be seen with it.
+    /// New metadata for a hold, which everyone may read.
     Proclaim {
         call: Call,
         hold: HoldRef,
         metadata: Box<[u8]>,
     },
-    /// The holder hands an exclusive lock to one who waits for it, past all who came before.
+    /// The holder hands an exclusive lock to one of its waiters, ahead of all earlier waiters.
     Transfer {
         call: Call,
         hold: HoldRef,
         to: PublicSessionId,
     },
-    /// An operator steps in.
+    /// An operator's intervention.
     Intervene(Intervention),
-    /// The first command of every leader. Sessions that would end sooner live for `grace` more, so
-    /// that their owners can find the new leader; at most once since they were last heard of.
+    /// The first command of every leader. Sessions that would end within `grace` get that much more time, so that their
+    /// clients can find the new leader. A session gets it at most once since its last sign of life.
     BeginTerm {
         grace: Span,
     },
-    /// Ends what is due at the stamp of this command, and nothing else ever does.
+    /// Ends everything that is due at the stamp of this command. No other command expires anything.
     Tick,
-    /// The leader has published so many events, the last of them of the log entry `index`, and the elections up
-    /// to this term. The first one ever begins the count. See [`Publication`](crate::Publication).
+    /// The leader has published so many events, the last of them of the log entry `index`, and the elections up to this
+    /// term. The first such command begins the count. See [`Publication`](crate::Publication).
     EventsPublished {
         through: u64,
         index: LogIndex,
@@ -110,7 +110,7 @@ pub enum Command {
     ChangeAccess(Box<ChangeAccess>),
 }
 
-/// Who sends a request, and under which number.
+/// The session that sends a request, and the number of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
     pub session: SessionId,
@@ -133,7 +133,7 @@ pub struct OpenSession {
     pub identity: Option<Box<Identity>>,
 }
 
-/// Who is behind a session, for people who look at it.
+/// A description of the session's client, for display.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Owner {
     pub application: String,
@@ -142,14 +142,13 @@ pub struct Owner {
     pub note: String,
 }
 
-/// Which hold is meant: it must be the sender's. A late copy can never mean a newer hold, because that
-/// has another token.
+/// Identifies a hold of the sender. A late copy of a request cannot refer to a newer hold, which has another token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HoldRef {
     pub name: LockName,
     pub token: FenceToken,
-    /// The acquire that it answers; zero if the sender does not care. It matters only to a session that
-    /// holds one resource shared several times: these holds have one token.
+    /// The acquire of the hold; zero if the sender does not care. It matters only to a session that holds one resource
+    /// shared several times, because these holds have the same token.
     pub acquire: RequestId,
 }
 
@@ -178,39 +177,38 @@ pub struct Member {
     pub mode: Mode,
 }
 
-/// On which terms somebody wants to hold something.
+/// How an acquire waits, and how its hold behaves.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Terms {
-    /// How long to stand in the queue; zero means try.
+    /// How long to wait in the queue; zero means try.
     pub wait: Span,
     pub policy: Policy,
-    /// When the actor first asked. Without it an actor is as old as its session; a time in the future
-    /// counts as now.
+    /// When the actor first asked. Without it, an actor is as old as its session. A time in the future counts as now.
     pub since: Option<LogicalTime>,
-    /// An older actor that asks by [`Policy::WoundWait`] may take the hold away.
+    /// An older actor with [`Policy::WoundWait`] may take the hold away.
     pub preemptible: bool,
-    /// If this actor holds the resource already, count one more instead of waiting for oneself.
+    /// If the same actor holds the resource already, the hold is counted once more. Otherwise it would wait for itself.
     pub reentrant: bool,
     /// The hold's own TTL.
     pub ttl: Option<Span>,
     /// The hold ends after this time, whatever is renewed.
     pub max_hold: Option<Span>,
-    /// If the hold ends without being given back, the resource stays closed for so long.
+    /// If the hold ends without a release, the resource stays closed for so long.
     pub lock_delay: Option<Span>,
     pub metadata: Box<[u8]>,
 }
 
-/// What to do when somebody else is in the way.
+/// What to do when another actor holds the resource, or waits for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
     /// Wait, unless that would close a cycle of waits.
     #[default]
     Detect,
-    /// Wait, whatever comes of it.
+    /// Wait, even in a cycle of waits.
     Wait,
-    /// Wait for younger actors only; be refused by an older one.
+    /// Wait for younger actors only. An older one causes a refusal.
     WaitDie,
-    /// Take the preemptible holds of younger actors away; wait for the rest.
+    /// Take the preemptible holds of younger actors away, and wait for all others.
     WoundWait,
 }
 
@@ -225,7 +223,7 @@ pub enum Mode {
     },
 }
 
-/// What an operator does, with name and reason.
+/// An operator's action, with the operator's name and reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Intervention {
     pub by: Box<str>,
@@ -246,7 +244,7 @@ pub enum Action {
         token: FenceToken,
         to: PublicSessionId,
     },
-    /// Nothing under the prefix is granted until then; the rest goes on.
+    /// Nothing under the prefix is granted until then. Other operations go on.
     Freeze {
         prefix: Box<str>,
         ttl: Span,
@@ -254,7 +252,7 @@ pub enum Action {
     Thaw {
         prefix: Box<str>,
     },
-    /// The number of permits of a resource, from now on; none forgets it.
+    /// Sets the number of permits of a resource; none removes the setting.
     SetPermits {
         name: LockName,
         limit: Option<u32>,

@@ -1,4 +1,4 @@
-//! What a command did to others than its sender.
+//! What a command changed for others than its sender.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -11,8 +11,8 @@ use crate::model::name::{LockName, Names};
 use crate::model::outcome::Outcome;
 use crate::model::time::LogicalTime;
 
-/// Something that happened in the table. The leader acts on it (answers the parked call, tells the
-/// holder); every replica can record it.
+/// A change in the table. The leader acts on it: it answers the parked call, or notifies the holder. Every replica can
+/// record it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     SessionOpened {
@@ -45,8 +45,8 @@ pub enum Event {
         actor: ActorId,
         mode: Mode,
     },
-    /// A request was not carried out, for a reason of the table's: a limit, a freeze, a cycle of
-    /// waits, an older actor. That something is merely busy is not told.
+    /// The table refused a request: because of a limit, a freeze, a cycle of waits or an older actor. A busy lock alone
+    /// causes no such event.
     Refused {
         names: Names,
         session: SessionId,
@@ -77,7 +77,7 @@ pub enum Event {
         token: FenceToken,
         metadata: Box<[u8]>,
     },
-    /// The holder gave it back.
+    /// The holder released it.
     Released {
         name: LockName,
         session: SessionId,
@@ -86,7 +86,7 @@ pub enum Event {
         token: FenceToken,
         granted_at: LogicalTime,
     },
-    /// The hold ended without its holder's doing.
+    /// The hold ended without a release by its holder.
     HoldEnded {
         name: LockName,
         session: SessionId,
@@ -99,7 +99,7 @@ pub enum Event {
     Reopened {
         name: LockName,
     },
-    /// An operator stepped in. What follows in the same command came of it.
+    /// An operator intervened. The events that follow in the same command are its effects.
     Intervened(Intervention),
     /// An administrator changed who may do what. What follows in the same command came of it.
     AccessChanged {
@@ -114,7 +114,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// Does it tell what no other event tells? That a wait ended with a grant is known from the grant.
+    /// Whether the event is published. A wait that ended with a grant is not: the grant has its own event.
     pub fn is_publishable(&self) -> bool {
         !matches!(
             self,
@@ -142,6 +142,6 @@ pub enum EndReason {
     Broken,
     /// The hold was taken away by an older actor.
     Wounded,
-    /// The hold was handed to one who waited.
+    /// The hold was handed to a waiter.
     Transferred,
 }

@@ -1,9 +1,9 @@
-//! Identities. Each is a type of its own, so that one cannot be passed for another.
+//! Ids. Each is a separate type, so that none can be passed for another.
 
 use core::fmt;
 
-/// Who speaks to the lock table: 128 random bits, chosen by the client. It is a secret (whoever
-/// knows it acts as that session), so it has no `Display`, and `Debug` hides it.
+/// A session: 128 random bits, chosen by the client. It is a secret, because a client that knows it can act as that
+/// session. So it has no `Display`, and `Debug` hides it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub u128);
 
@@ -33,7 +33,7 @@ pub struct StreamId(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
-/// Which task of a session asks; zero is the session itself. Scoped to the session.
+/// A task within a session; zero is the session itself. Scoped to the session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ActorId(pub u64);
 

@@ -1,12 +1,11 @@
-//! A limit on everything. They are part of the state machine: every replica must have the same, so
-//! they are no setting of a node.
+//! The limits of the table. They are part of the state machine: every replica must have the same ones, so they are not
+//! settings of a node.
 
 use crate::model::time::Span;
 
 pub const NAME_BYTES_MAX: usize = 512;
 
-/// What the table accepts. The default is what every node runs with; tests choose smaller ones to
-/// reach them.
+/// What the table accepts. Every node uses the default. Tests choose smaller limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     pub sessions_max: usize,
@@ -21,29 +20,29 @@ pub struct Limits {
     /// Resources whose number of permits an operator has set.
     pub stored_permits_max: usize,
     pub freezes_max: usize,
-    /// Waiters, holders and places that all searches for cycles of waits in one log entry look at (under the first
-    /// rules, those of one command). Past them requests are queued without a search.
+    /// The most waiters, holders and places that all searches for cycles of waits in one log entry visit. Under the
+    /// first rules this counts for each command. After that, requests are queued without a search.
     pub deadlock_walk_max: usize,
-    /// Places of acquire-alls, and names under thawed prefixes, that the promotions of one log entry look at. What is
-    /// left goes on in the entries that follow. Without a bound before rules 3.
+    /// The most places of acquire-alls, and names under thawed prefixes, that the promotions of one log entry visit.
+    /// The rest is done in the next entries. Before rules 3 there was no bound.
     pub promotion_walk_max: usize,
-    /// Answers kept for a session until it says that it has them.
+    /// Answers kept for a session until it acknowledges them.
     pub unacknowledged_answers_max: usize,
-    /// So many of a session's newest answers are kept at least, if it never says that it has them.
+    /// The least number of newest answers kept for a session that never acknowledges any.
     pub silent_answers_kept: usize,
-    /// Ended holds that a session remembers, to tell `expired` from `already_released`.
+    /// Ended holds that a session remembers, to distinguish `expired` from `already_released`.
     pub remembered_losses_max: usize,
-    /// Ended sessions that are remembered, so that none is opened a second time: under the first rules so many, and
-    /// since rules 2 at least so many.
+    /// Ended sessions that are remembered, so that none is opened twice. Under the first rules exactly so many, since
+    /// rules 2 at least so many.
     pub ended_sessions_max: usize,
     /// Since rules 2, all are remembered that ended within this span.
     pub ended_sessions_span: Span,
-    /// Where so many are, no session is opened until the oldest are forgotten.
+    /// With so many remembered, no session is opened until the oldest are forgotten.
     pub ended_sessions_in_span_max: usize,
     pub metadata_bytes_max: usize,
-    /// Of each text in an owner's description.
+    /// Bytes of each text in an owner's description.
     pub owner_text_bytes_max: usize,
-    /// Of the name and the reason of an operator.
+    /// Bytes of the name and of the reason of an operator.
     pub intervention_text_bytes_max: usize,
     pub ttl_min: Span,
     pub ttl_max: Span,
@@ -54,7 +53,7 @@ pub struct Limits {
     /// for part of a day only. An operator can reopen it sooner.
     pub lock_delay_max: Span,
     pub freeze_max: Span,
-    /// Deadlines that one tick works off. What is left is due at the next tick.
+    /// Deadlines that one tick handles. The rest is due at the next tick.
     pub expiries_per_tick_max: usize,
 }
 

@@ -1,4 +1,4 @@
-//! What came of a command, for whoever sent it.
+//! The outcome of a command, for its sender.
 
 use alloc::boxed::Box;
 use core::fmt;
@@ -30,22 +30,22 @@ pub enum Outcome {
     Granted(Grant),
     /// Answer to `AcquireAll`, in the order of the names.
     GrantedAll(Box<[Grant]>),
-    /// The acquire waits. Its answer comes later, with an event; `position` 1 is next in line. One
-    /// that stands in several queues is told the worst of its positions.
+    /// The acquire waits. An event brings its answer later. `position` 1 is the first in the queue. An acquire in
+    /// several queues gets the worst of its positions.
     Queued {
         position: u64,
     },
-    /// Somebody else holds it and the request was not willing to wait.
+    /// Another actor holds the resource, and the request does not wait.
     Busy,
     /// The wait's deadline passed.
     TimedOut,
     /// The wait was cancelled.
     Cancelled,
-    /// To wait would have closed a cycle: each of these waits for the next, the last for the first,
-    /// which is the one who asked.
+    /// Waiting would have closed a cycle: each of these waits for the next, and the last for the first. The first is
+    /// the sender.
     Deadlock(Box<[CycleLink]>),
-    /// An older actor is in the way, and the request was to wait for younger ones only. Asking again
-    /// with this `since` keeps the age.
+    /// An older actor holds the resource, and the request waits for younger ones only. A retry with this `since` keeps
+    /// the age.
     Died {
         since: LogicalTime,
     },
@@ -76,7 +76,7 @@ pub enum Outcome {
     AccessChanged {
         generation: u64,
     },
-    /// Answer to commands that nobody waits for: `DetachStream`, `BeginTerm`, `Tick`.
+    /// Answer to commands without a caller: `DetachStream`, `BeginTerm`, `Tick`.
     Done,
     Rejected(Rejection),
 }
@@ -85,23 +85,23 @@ pub enum Outcome {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
     pub name: LockName,
-    /// By which the hold is known: for one that was entered again or converted, the first.
+    /// The acquire that identifies the hold: the first one, if it was entered again or converted.
     pub acquire: RequestId,
-    /// Of a permit, it only names the hold: permits are not fenceable.
+    /// For a permit it only identifies the hold: permits are not fenceable.
     pub token: FenceToken,
     pub mode: Mode,
     /// When the hold ends on its own (own TTL or max-hold, whichever is earlier).
     pub deadline: Option<LogicalTime>,
-    /// When the session ends unless it is heard of again.
+    /// When the session ends without another sign of life.
     pub session_deadline: LogicalTime,
 }
 
-/// Somebody in a cycle of waits.
+/// One actor in a cycle of waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CycleLink {
     pub session: PublicSessionId,
     pub actor: ActorId,
-    /// What it waits for, and the next in the cycle is in the way of.
+    /// What it waits for. The next actor in the cycle blocks it.
     pub waits_for: LockName,
 }
 
@@ -121,18 +121,19 @@ pub enum Intervened {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReleaseAnswer {
     Released,
-    /// It was entered several times, and is left once less.
+    /// The hold was entered several times, and is now counted once less.
     StillHeld {
         remaining: u32,
     },
     /// Held under this token by another session, or never this session's.
     NotOwner,
     AlreadyReleased,
-    /// The hold had ended on its own before the release came.
+    /// The hold had expired before the release.
     Expired,
 }
 
-/// Why the table refuses a command. Nothing was changed by it, except that the session was heard of.
+/// Why the table refuses a command. The command changed nothing, except that it counts as a sign of life of the
+/// session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejection {
     /// Never opened, closed, or expired: its locks are free.
@@ -141,21 +142,21 @@ pub enum Rejection {
     SessionExists,
     /// `Renew` of something that the session does not hold under this token.
     NotHeld,
-    /// The session holds the resource more than once under this token, and the request does not say which
-    /// of these holds it means.
+    /// The session holds the resource more than once under this token, and the request does not identify one of these
+    /// holds.
     AmbiguousHold,
     TooManySessions,
     TooManyHolds,
     TooManyWaits,
     QueueFull,
     TooManyUnacknowledged,
-    /// A retry of a request whose answer the session said it had.
+    /// A retry of a request whose answer the session has acknowledged.
     AnswerDiscarded,
     /// The id was used for another kind of request, or another resource.
     RequestIdReused,
     /// A retried acquire had been granted, and the hold has ended since.
     GrantEnded,
-    /// An operator has frozen the name, and the request was not willing to wait.
+    /// An operator has frozen the name, and the request does not wait.
     Frozen,
     /// The actor of an acquire-all holds one of the names.
     AlreadyHeld,
@@ -170,7 +171,7 @@ pub enum Rejection {
     TooManyPermitsSet,
     /// `Transfer` to a session that does not wait for this lock alone and exclusively.
     NoSuchWaiter,
-    /// `KillSession` of a session that is not there.
+    /// `KillSession` of an unknown session.
     NoSuchSession,
     /// `Thaw` of a prefix that is not frozen.
     NotFrozen,
@@ -204,7 +205,7 @@ pub enum Rejection {
     },
     /// `SetLimits` with no limit, or with one that is not possible.
     InvalidLimits,
-    /// The command needs rules that the cluster has not adopted yet. It is never in the log: the leader says so.
+    /// The command needs rules that the cluster has not adopted yet. The leader refuses it; it never enters the log.
     RulesNotAdopted,
     /// The policy does not allow it to the session's identity.
     PermissionDenied,
@@ -217,7 +218,7 @@ pub enum Rejection {
 impl fmt::Display for Rejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Rejection::OtherPermits { limit } = self {
-            return write!(f, "the semaphore has {limit} permits; ask for that many");
+            return write!(f, "the semaphore has {limit} permits; state that number");
         }
         match self {
             Rejection::AccessRefused(refusal) => return refusal.fmt(f),

@@ -1,21 +1,21 @@
-//! How far the table's events have been passed on to a store outside, so that a new leader goes on where the
-//! one before it stopped.
+//! How far the table's events are published to an external system, so that a new leader continues where the one before
+//! it stopped.
 //!
-//! Events are counted from the first [`Command::EventsPublished`](crate::Command::EventsPublished) on; a table
-//! that never saw one counts nothing, and is written as it always was. The count is the same on every replica,
-//! so a publisher that has lost some of them knows exactly how many.
+//! Events are counted from the first [`Command::EventsPublished`](crate::Command::EventsPublished) on. A table without
+//! such a command counts nothing, and its encoding is unchanged. The count is the same on every replica, so a publisher
+//! that has lost some events knows exactly how many.
 
 use crate::model::codec::{DecodeError, Reader, Sink};
 use crate::model::id::LogIndex;
 
-/// What has been published, of what there was.
+/// How many events there were, and how many of them are published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Publication {
-    /// Events that [are news](crate::Event::is_publishable), since counting began.
+    /// [Publishable](crate::Event::is_publishable) events since counting began.
     pub events: u64,
-    /// So many of them, from the first on, are published.
+    /// How many of them, from the first on, are published.
     pub through: u64,
-    /// The log entry of the last that is published; before the first, the one at which counting began.
+    /// The log entry of the last published event; before the first, the entry at which counting began.
     pub index: LogIndex,
     /// Elections up to this term are published.
     pub term: u64,

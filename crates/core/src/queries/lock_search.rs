@@ -1,10 +1,8 @@
-//! Looking through many locks for the few that matter: those with the longest queues, those held longest,
-//! those with some text in their names.
+//! Searches the table for locks: by prefix, text, holder or value, ranked by queue length or by age of the hold.
 //!
-//! A large table is gone through in parts, so that nobody waits for long who wants a lock meanwhile. What a
-//! part shows is true of the moment in which it was looked at. Locks are met in the order of their names, so
-//! of two with the same rank the first comes first, and a later part need only tell what ranks higher than
-//! the last of those that are wanted.
+//! A large table is searched in parts, so that other callers do not wait long. Each part shows the moment at which it
+//! was read. Locks are visited in the order of their names. So of two locks with the same rank, the one with the lower
+//! name comes first, and a later part only has to return locks with a higher rank than the last wanted one.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -16,20 +14,20 @@ use crate::queries::status::LockSummary;
 use crate::state::resource::Resource;
 use crate::state::table::LockTable;
 
-/// What is looked for.
+/// What to search for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LockSearch {
     pub prefix: String,
-    /// Somewhere in the name; capital and small letters of ASCII are the same.
+    /// A text anywhere in the name, ignoring the case of ASCII letters.
     pub contains: String,
     /// One of its holders.
     pub holder: Option<PublicSessionId>,
-    /// Held exclusively, by somebody who shows something with it.
+    /// Only locks that are held exclusively and with metadata.
     pub only_with_value: bool,
     pub rank: Rank,
 }
 
-/// What makes a lock come first.
+/// By what locks are ranked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rank {
     /// Its name alone.
@@ -39,30 +37,30 @@ pub enum Rank {
     HoldAge,
 }
 
-/// What was found in one part of the table.
+/// The result of one part of a search.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LockSearchPart {
     /// In order of names, with their ranks.
     pub found: Vec<(u64, LockSummary)>,
-    /// How many there are, those included that do not rank high enough.
+    /// How many locks matched, including those whose rank is too low.
     pub matched: usize,
-    /// Go on after this name. None: that was all.
+    /// The next part begins after this name; none if the search is complete.
     pub next: Option<String>,
 }
 
-/// How much of it is looked at.
+/// The range of one part of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SearchRange<'a> {
     pub after: Option<&'a str>,
     pub locks_max: usize,
-    /// Only what ranks higher. None: everything.
+    /// Return only locks with a higher rank; none: all.
     pub above: Option<u64>,
-    /// It ends when so many are found.
+    /// The part ends when so many are found.
     pub found_max: usize,
 }
 
 impl LockTable {
-    /// Looks through one part of the table.
+    /// Searches one part of the table.
     pub fn search_locks(&self, search: &LockSearch, range: SearchRange<'_>) -> LockSearchPart {
         let prefix = search.prefix.as_str();
         let start = match range.after {
@@ -92,7 +90,7 @@ impl LockTable {
         result
     }
 
-    /// The longest queue among the next so many locks, and after which of them to go on. None: that was all.
+    /// The longest queue among the next `locks_max` locks, and the name after which to continue; none at the end.
     pub fn longest_queue(&self, after: Option<&str>, locks_max: usize) -> (usize, Option<String>) {
         let start = after.map_or(Bound::Included(""), Bound::Excluded);
         let (mut longest, mut next) = (0, None);
@@ -119,7 +117,7 @@ impl Rank {
         match self {
             Rank::Name => 0,
             Rank::QueueLength => resource.waiter_count() as u64,
-            // The earlier the higher; what nobody holds has no age.
+            // An earlier grant ranks higher. A free lock has no age.
             Rank::HoldAge => {
                 resource.holds().next().map_or(0, |hold| u64::MAX - hold.granted_at.as_ms())
             }

@@ -1,4 +1,4 @@
-//! Looking at the table. Nothing here shows a session's secret id.
+//! Reads of the table. No answer contains a session's secret id.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -15,18 +15,18 @@ use crate::state::queue::Waiter;
 use crate::state::resource::Resource;
 use crate::state::table::LockTable;
 
-/// One resource: who holds it, who waits. A free one has neither, unless it is kept from those who wait.
+/// One resource, with its holders and waiters. A free one has neither, unless it is closed or frozen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LockStatus {
     /// Some of them.
     pub holders: Vec<HolderInfo>,
     /// All of them.
     pub holder_count: usize,
-    /// The first in line.
+    /// The first waiters.
     pub waiters: Vec<WaiterInfo>,
     /// All of them.
     pub waiter_count: usize,
-    /// A lock delay: nobody is granted before.
+    /// The end of a lock delay: nothing is granted before.
     pub closed_until: Option<LogicalTime>,
     pub frozen: Option<FreezeInfo>,
     /// The number of permits that an operator has set.
@@ -53,6 +53,7 @@ pub struct HolderInfo {
     /// When the hold ends on its own; none if only the session bounds it.
     pub deadline: Option<LogicalTime>,
     pub session_deadline: LogicalTime,
+    pub session_ttl: Span,
     /// A stream of the session is open: its client keeps it alive.
     pub session_connected: bool,
     /// How often its holder entered it again.
@@ -67,12 +68,12 @@ pub struct WaiterInfo {
     pub owner: Owner,
     pub actor: ActorId,
     pub mode: Mode,
-    /// 1 is next in line.
+    /// 1 is the first in the queue.
     pub position: u64,
     pub queued_at: LogicalTime,
     /// When it stops waiting.
     pub deadline: LogicalTime,
-    /// What else it must get at the same moment: it is an acquire-all.
+    /// The other locks of its acquire-all.
     pub also: Vec<LockName>,
     /// It holds the lock shared, and wants it exclusively.
     pub converts: bool,
@@ -80,7 +81,7 @@ pub struct WaiterInfo {
     pub metadata: Box<[u8]>,
 }
 
-/// One line of a listing of locks.
+/// One lock in a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockSummary {
     pub name: LockName,
@@ -92,7 +93,7 @@ pub struct LockSummary {
     pub first_holder: Option<HolderInfo>,
 }
 
-/// One line of a listing of sessions.
+/// One session in a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionSummary {
     pub public: PublicSessionId,
@@ -100,7 +101,7 @@ pub struct SessionSummary {
     pub ttl: Span,
     pub linger: Span,
     pub opened_at: LogicalTime,
-    /// When it ends unless it is heard of again.
+    /// When it ends without another sign of life.
     pub deadline: LogicalTime,
     pub hold_count: usize,
     pub wait_count: usize,
@@ -136,7 +137,7 @@ impl LockTable {
         }
     }
 
-    /// Who holds a resource, and who waits for it: at most so many of each.
+    /// The holders and the waiters of a resource, at most `shown_max` of each.
     pub fn status(&self, name: &str, shown_max: usize) -> LockStatus {
         let frozen = self.freezes_in_force().over(name).map(freeze_info);
         let permits = self.stored_permits().get(name).copied();
@@ -205,8 +206,8 @@ impl LockTable {
             .collect()
     }
 
-    /// The tokens of what was taken from the session and not given back, the latest of them; and for each shared hold
-    /// its token together with the acquire that it is known by.
+    /// The tokens of the session's latest holds that ended without a release. A shared hold also has the acquire that
+    /// identifies it.
     pub fn losses(&self, id: SessionId) -> Vec<(FenceToken, Option<RequestId>)> {
         let Some(session) = self.session_map().get(&id) else { return Vec::new() };
         let losses = session.losses().iter().map(|token| (*token, None));
@@ -237,6 +238,7 @@ impl LockTable {
 
     pub(super) fn holder_info(&self, hold: &Hold) -> HolderInfo {
         let (session, owner, session_deadline) = self.who(hold.session);
+        let of_session = self.session_map().get(&hold.session);
         HolderInfo {
             session,
             owner,
@@ -246,10 +248,8 @@ impl LockTable {
             granted_at: hold.granted_at,
             deadline: hold.deadline(),
             session_deadline,
-            session_connected: self
-                .session_map()
-                .get(&hold.session)
-                .is_some_and(|session| session.connected),
+            session_ttl: of_session.map_or(Span::ZERO, |session| session.ttl),
+            session_connected: of_session.is_some_and(|session| session.connected),
             reentries: hold.reentries(),
             preemptible: hold.is_preemptible(),
             metadata: Box::from(hold.metadata()),

@@ -1,5 +1,5 @@
-//! Why somebody waits: who is in the way of a lock, what those wait for themselves, and which locks stand
-//! free because they are wanted together with this one. Bounded, however large the table is.
+//! Explains why an acquire of a lock waits: the actors that block it, what these wait for themselves, and the free
+//! locks that are reserved for an acquire-all. The answer is bounded, however large the table is.
 
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -13,38 +13,38 @@ use crate::state::resource::Resource;
 use crate::state::table::LockTable;
 use crate::state::wait::{QueuePlace, Wait};
 
-/// Links that are told at most.
+/// The most links in an answer.
 const LINKS_MAX: usize = 32;
-/// Of those who hold one lock together, so many are followed.
+/// How many holders of one lock are followed.
 const HOLDERS_MAX: usize = 16;
-/// Of those, so many are told with each link.
+/// How many holders each link contains.
 const HOLDERS_TOLD_MAX: usize = 3;
 const RESERVED_MAX: usize = 32;
-/// Of the places in other queues, so many are looked at: an acquire-all stands in up to 256.
+/// How many places in other queues are visited: an acquire-all has up to 256.
 const PLACES_MAX: usize = 1_024;
 
-/// What there is to say to somebody who waits for a lock, or would.
+/// Why an acquire of a lock waits, or would wait.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LockWhy {
     pub status: LockStatus,
-    /// Those in the way who wait themselves; the nearest first.
+    /// The blocking actors that wait themselves; the nearest first.
     pub chain: Vec<WaitLink>,
-    /// There was more of it than is told.
+    /// The answer was cut.
     pub chain_is_cut: bool,
-    /// Locks that are free and yet kept, for somebody who waits for this one at the same time.
+    /// Free locks that are reserved for an actor that waits for this lock at the same time.
     pub reserved: Vec<ReservedLock>,
 }
 
-/// Somebody in the way waits for something else.
+/// A blocking actor that waits for another lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitLink {
-    /// 1: it is in the way of the lock that was asked about; 2: in the way of one of those; and so on.
+    /// 1: it blocks the lock of the question; 2: it blocks one of the actors of depth 1; and so on.
     pub depth: u32,
-    /// The lock of which it is in the way.
+    /// The lock that it blocks.
     pub in_the_way_of: LockName,
     pub waits_for: LockName,
     pub waiter: WaiterInfo,
-    /// Who holds what it waits for: the first of them.
+    /// The first holders of the lock that it waits for.
     pub holders: Vec<HolderInfo>,
     /// All of them.
     pub holder_count: usize,
@@ -53,13 +53,13 @@ pub struct WaitLink {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReservedLock {
     pub name: LockName,
-    /// For whom it is kept.
+    /// The waiters for which it is reserved.
     pub session: PublicSessionId,
     pub owner: Owner,
 }
 
 impl LockTable {
-    /// Why a lock is not to be had now: at most `shown_max` of its holders and of its waiters.
+    /// Why a lock cannot be acquired now, with at most `shown_max` of its holders and of its waiters.
     pub fn why(&self, name: &LockName, shown_max: usize) -> LockWhy {
         let (chain, chain_is_cut) = self.chain_behind(name);
         LockWhy {
@@ -82,7 +82,7 @@ impl LockTable {
             }
             for (request, wait) in self.waits_of(actor) {
                 for place in wait.places.as_slice() {
-                    // That it is first in line there is how we came to it.
+                    // The walk reached it because it is first in that queue.
                     if place.name == through && wait.converts.is_none() {
                         continue;
                     }
@@ -101,7 +101,7 @@ impl LockTable {
         (links, false)
     }
 
-    /// Its holders; or the first in line, if it is kept for that one.
+    /// Adds the holders of a lock, or its first waiter if the lock is reserved for that waiter.
     fn push_blockers(
         &self,
         name: &LockName,
@@ -128,7 +128,7 @@ impl LockTable {
         let waiter = resource.queue().get(place.ticket)?;
         debug_assert!(waiter.session == session && waiter.request == request);
         let position = resource.queue().position(place.ticket);
-        // A reader that wants to write does not wait for itself.
+        // A shared holder that converts to exclusive does not wait for itself.
         let converts = wait.converts.map(|converts| (session, converts.acquire));
         let others = resource.holds().filter(|hold| Some(hold.key()) != converts);
         Some(WaitLink {
@@ -165,7 +165,7 @@ impl LockTable {
             .collect()
     }
 
-    /// Nothing but the order of the queue keeps others from it.
+    /// Whether only the order of the queue keeps other actors from the lock.
     fn is_kept_for(&self, name: &LockName, session: SessionId, request: RequestId) -> bool {
         let is_first = |resource: &Resource| {
             let first = resource.queue().first();

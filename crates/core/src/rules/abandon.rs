@@ -1,12 +1,12 @@
 //! `Abandon`: a caller hung up before its acquire was answered.
 //!
 //! Without it the acquire would wait on, and be granted to a caller that is gone. The request is undone: a wait ends, a
-//! grant is given back, and the answer is forgotten, so that a retry under the same id is carried out like a new request.
-//! The leader sends this only of a call that no later copy of the request has superseded, and whose answer no other
-//! call was given.
+//! grant is given back, and the answer is forgotten, so that a retry under the same id is carried out like a new
+//! request. The leader sends this only of a call that no later copy of the request has superseded, and whose answer no
+//! other call was given.
 //!
-//! A convert is undone only while it waits. Once it is granted the lock has another token, which its holder can learn by
-//! sending the convert again. An answer without a grant stays: there is nothing to undo.
+//! A convert is undone only while it waits. Once it is granted the lock has another token, which its holder can learn
+//! by sending the convert again. An answer without a grant stays: there is nothing to undo.
 
 use alloc::vec::Vec;
 

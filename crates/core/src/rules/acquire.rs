@@ -1,9 +1,8 @@
 //! `Acquire` and `AcquireAll`: take resources, or a place in their queues.
 //!
-//! Both are one thing: an acquire-all with one name. It is granted when nothing is in the way in any of
-//! the queues, and then all at once, so a part of it is never held. An acquire by a session that holds
-//! the resource already is a stranger like any other: it waits, or is told `Busy`, unless it asked for
-//! re-entrancy.
+//! An acquire is an acquire-all with one name. It is granted when nothing blocks it in any of its queues, and then all
+//! at once, so a part of it is never held. A session that holds the resource already has no privilege: its acquire
+//! waits, or gets `Busy`, unless it is re-entrant.
 
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
@@ -97,11 +96,11 @@ impl LockTable {
         }
         if !wounds.is_empty() {
             self.wound(wounds, events);
-            // What they lose goes to those who waited before, as ever.
+            // The freed locks go to earlier waiters first, as always.
             self.promote_freed(false, events);
             let is_free = |member: &Member| self.admits_newcomer(&member.name, member.mode);
             if members.iter().all(is_free) {
-                // Some of it may have gone to this very session.
+                // Some of them may have gone to this session.
                 if !self.may_hold_more(call.session, members.len()) {
                     let reply = Reply::Rejected(Rejection::TooManyHolds);
                     return self.refuse(&call, question, names(&members), reply, events);
@@ -120,8 +119,8 @@ impl LockTable {
         self.enter_queues(holder, wanted, terms, question, None, events)
     }
 
-    /// The actor holds it already and wants to count: whatever it holds is enough, except that a reader
-    /// does not become a writer by it.
+    /// The actor holds the resource already and enters again. Any mode is enough, except that a shared holder does not
+    /// become exclusive by it.
     fn reenter(
         &mut self,
         call: &Call,
@@ -155,8 +154,8 @@ impl LockTable {
         })
     }
 
-    /// The members with the number of permits that is meant, if the session may have so much. They are
-    /// as they were given unless there are permits among them.
+    /// The members with their effective numbers of permits, if the session may have so many. Members without permits
+    /// are unchanged.
     fn settle<'a>(
         &self,
         call: &Call,
@@ -183,20 +182,20 @@ impl LockTable {
         settled.collect::<Result<Vec<Member>, Rejection>>().map(Cow::Owned)
     }
 
-    /// Could the session hold so many more?
+    /// Whether the session could hold so many more.
     fn may_hold_more(&self, session: SessionId, count: usize) -> bool {
         let holds = self.session_map().get(&session).map_or(0, |session| session.hold_count());
         holds + count <= self.limits().holds_per_session_max && self.has_tokens_for(count)
     }
 
-    /// Could the session stand in so many more places?
+    /// Whether the session could have so many more places.
     pub(super) fn may_wait_more(&self, session: SessionId, places: usize) -> bool {
         let session = self.session_map().get(&session);
         let taken = session.map_or(0, |session| session.waits.place_count());
         taken + places <= self.limits().waits_per_session_max
     }
 
-    /// What it would take away from younger actors. Nothing where it could not be granted anyway.
+    /// The holds that it would take away from younger actors. None if it could not be granted anyway.
     fn wounds(&mut self, holder: Holder, members: &[Member], terms: &Terms) -> Wounds {
         if terms.policy != Policy::WoundWait || terms.wait == Span::ZERO {
             return Wounds::new();

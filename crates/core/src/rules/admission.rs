@@ -1,8 +1,8 @@
-//! Who may be granted what: the rules of the modes.
+//! Which requests can be granted: the rules of the modes.
 //!
-//! A request is granted when nothing in its way conflicts with it: no holder, nobody ahead of it in the
-//! queue, no closed door, no freeze. Exclusive conflicts with everything, shared with everything but
-//! shared, a permit with everything but permits, and with those as soon as they are all out.
+//! A request is granted when it conflicts with no holder and no waiter ahead of it, and when no lock delay and no
+//! freeze closes the lock. Exclusive conflicts with everything. Shared conflicts with everything but shared. A permit
+//! conflicts with everything but permits, and with permits only when all are taken.
 
 use crate::model::command::{Acquire, Mode, Policy};
 use crate::model::name::LockName;
@@ -14,7 +14,7 @@ use crate::state::resource::Resource;
 use crate::state::table::LockTable;
 
 impl LockTable {
-    /// Could it be granted to somebody who comes only now?
+    /// Whether it could be granted to a new request.
     pub(crate) fn admits_newcomer(&self, name: &LockName, mode: Mode) -> bool {
         let Some(resource) = self.lock_map().get(name) else {
             return !self.freezes_in_force().cover(name);
@@ -29,8 +29,8 @@ impl LockTable {
         self.admits(name, resource, mode, resource.queue().counts(), None)
     }
 
-    /// Whether all that comes of it now is a place in a queue, behind others. As the table stands: what is yet to be
-    /// applied may change it.
+    /// Whether the acquire would only join a queue behind other waiters. This is the present table's answer; commands
+    /// that are not applied yet may change it.
     pub fn would_wait_behind_others(&self, acquire: &Acquire) -> bool {
         let Acquire { name, mode, terms, .. } = acquire;
         let waits = terms.wait > Span::ZERO && !terms.reentrant;
@@ -39,19 +39,19 @@ impl LockTable {
         waits && only_waits && has_queue() && !self.admits_newcomer(name, *mode)
     }
 
-    /// Frozen, or closed by a lock delay: nobody is granted it.
+    /// Whether the lock is frozen or closed by a lock delay, so that it is granted to no request.
     pub(crate) fn is_shut(&self, name: &LockName, resource: &Resource) -> bool {
         resource.closed_until().is_some() || self.freezes_in_force().cover(name)
     }
 
-    /// Could it be granted to the one who stands at this place?
+    /// Whether it could be granted to the waiter at this place.
     pub(crate) fn admits_waiter(&self, name: &LockName, ticket: Ticket) -> bool {
         let Some(resource) = self.lock_map().get(name) else { return false };
         let Some(waiter) = resource.queue().get(ticket) else { return false };
         if self.is_shut(name, resource) {
             return false;
         }
-        // The holders first, and the count of those ahead only where it matters: for permits.
+        // The holders first. The count of the waiters ahead matters only for permits.
         let mode = waiter.mode;
         if !self.admits(name, resource, mode, Counts::NONE, None)
             || !resource.queue().all_before_are_like(mode, Some(ticket))
@@ -63,8 +63,8 @@ impl LockTable {
         self.admits(name, resource, mode, Counts { permits, ..Counts::NONE }, None)
     }
 
-    /// Could it be granted, past the holders and those who are ahead? A hold that is to be converted is
-    /// not in its own way.
+    /// Whether it could be granted, given the holders and the waiters ahead. A hold that is being converted does not
+    /// block itself.
     pub(crate) fn admits(
         &self,
         name: &LockName,
@@ -101,7 +101,7 @@ impl LockTable {
             }
     }
 
-    /// How many permits a semaphore has: what an operator has set, or what those who use it state.
+    /// How many permits a semaphore has: the operator's setting, or the number that its users state.
     pub(crate) fn permits_of(&self, name: &LockName, mode: Mode) -> usize {
         let stated = match mode {
             Mode::Permit { limit } => limit,
@@ -110,7 +110,7 @@ impl LockTable {
         self.stored_permits().get(name).copied().unwrap_or(stated) as usize
     }
 
-    /// The mode with the number of permits that is meant, unless that contradicts what is in use.
+    /// The mode with the effective number of permits. Refused if it contradicts the number in use.
     pub(crate) fn settle_permits(&self, name: &LockName, mode: Mode) -> Result<Mode, Rejection> {
         let Mode::Permit { limit: stated } = mode else { return Ok(mode) };
         let set = self.stored_permits().get(name).copied();

@@ -1,8 +1,7 @@
-//! Who is older: the order by which `wait_die` and `wound_wait` decide.
+//! The ages of actors, by which `wait_die` and `wound_wait` decide.
 //!
-//! An actor is as old as the time at which it first asked, if it says so, and else as its session. Who
-//! was refused and asks again with its old time grows older than everybody who comes later, so nobody
-//! starves.
+//! An actor is as old as the `since` of its request, or else as old as its session. A refused actor that retries with
+//! its old `since` is older than all later actors, so no actor starves.
 
 use alloc::vec::Vec;
 
@@ -15,7 +14,7 @@ use crate::state::hold::{Actor, Hold, HoldKey};
 use crate::state::queue::Waiter;
 use crate::state::table::LockTable;
 
-/// The lower, the older. Of two that are equally old, the ids decide.
+/// A lower value is older. Between equal times the ids decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Age {
     since: LogicalTime,
@@ -43,10 +42,10 @@ impl LockTable {
         self.age((waiter.session, waiter.actor), wait.and_then(|wait| wait.terms.since))
     }
 
-    /// Would the request wait for an older actor: a holder, or a waiter ahead that waits for younger ones only?
-    /// Each of those is older than all of them before it, so the last of them is enough.
+    /// Whether the request would wait for an older actor: a holder, or a `wait_die` waiter ahead. Each such waiter is
+    /// older than those before it, so checking the last one is enough.
     ///
-    /// To look at holders takes steps of a search. Past the bound nobody older is seen, and that is counted.
+    /// Checking holders takes search steps. Past the bound no older actor is found, and that is counted.
     pub(crate) fn waits_for_older(&mut self, age: Age, name: &LockName, mode: Mode) -> bool {
         let steps = self.holder_steps_left();
         let Some(resource) = self.lock_map().get(name) else { return false };
@@ -58,7 +57,7 @@ impl LockTable {
         });
         let last = resource.queue().last_wait_die();
         let is_older = is_older || last.is_some_and(|last| self.age_of_waiter(last) < age);
-        // Where an older one was seen, no more had to be looked at.
+        // The check ends at the first older actor.
         self.charge_holder_steps(looked_at, !is_older && looked_at < conflicting);
         is_older
     }
@@ -75,8 +74,8 @@ impl LockTable {
         }
     }
 
-    /// The holds that an older actor takes away: all that are in its way; of permits, as many as it takes,
-    /// the youngest first. None where there are more holders than may be looked at: a part of them would not help.
+    /// The holds that an older actor takes away: all that block it. Of permits, only as many as needed, the youngest
+    /// first. None if there are more holders than may be checked, because taking only some away would not help.
     pub(crate) fn holds_to_wound(
         &mut self,
         age: Age,

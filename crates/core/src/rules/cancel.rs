@@ -1,7 +1,7 @@
 //! `Cancel`: end the wait of an acquire or a convert.
 //!
 //! The cancellation may overtake the acquire. Then it is remembered, and the acquire finds itself
-//! cancelled when it arrives: it leaves no waiter behind whom nobody waits for.
+//! cancelled when it arrives: it leaves no waiter without a caller.
 
 use alloc::vec::Vec;
 

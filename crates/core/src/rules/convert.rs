@@ -1,9 +1,9 @@
 //! `Convert`: another mode for a hold, without ever giving it up.
 //!
-//! A writer becomes a reader at once, under the token it had, and the readers at the head of the queue
-//! join it. A reader becomes the writer when it is alone, under a new token; until then it waits before
-//! all others, who could not be granted anything while it holds. Of two readers that both want to write,
-//! neither can ever be alone: the second is refused.
+//! An exclusive holder becomes a shared one at once, under its token, and the shared waiters at the head of the queue
+//! join it. A shared holder becomes exclusive when it is the only holder, under a new token. Until then it waits before
+//! all other waiters, which could not be granted anything meanwhile. Of two shared holders that both want to become
+//! exclusive, neither can ever be the only one: the second is refused.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -124,16 +124,16 @@ impl LockTable {
         outcome
     }
 
-    /// Readers that wait for another lock as well wait for this writer now, whether it writes yet or stands
-    /// before them; and it may wait for one of them by another request.
+    /// Shared waiters with waits elsewhere now wait for this actor, too, whether it holds exclusively already or is
+    /// ahead of them. It may itself wait for one of them by another request.
     fn end_other_waits_in_cycles(&mut self, holder: Holder, events: &mut Vec<Event>) {
         let mut steps = self.search_steps();
         let actor = (holder.session, holder.actor);
         self.end_waits_in_cycles(actor, Some(holder.request), &mut steps, events);
     }
 
-    /// Two that convert one resource wait for each other, whatever they wish; other cycles are looked
-    /// for unless the request is to wait in any case.
+    /// Two actors that convert the same resource always wait for each other. Other cycles are searched for, unless the
+    /// policy is to wait in any case.
     fn cycle_of_upgrade(
         &mut self,
         holder: Holder,

@@ -1,17 +1,16 @@
-//! Would a wait never end? The graph of waits, and the search for a cycle in it.
+//! Deadlock detection: the graph of waits, and the search for a cycle in it.
 //!
-//! The nodes are actors. An actor that waits is stuck if those in its way are: the holders that conflict
-//! with it, and those ahead in the queue ([`Blockers`]). For a permit it takes as many stuck ones as there are
-//! permits; for everything else, one. Before a request is queued, the search looks whether its wait would make
-//! its own actor stuck on itself.
+//! The nodes are actors. A waiting actor is stuck if its blockers are: the conflicting holders, and the waiters ahead
+//! in the queue ([`Blockers`]). For a permit, as many blockers must be stuck as there are permits. For every other mode
+//! one stuck blocker is enough. Before a request is queued, the search checks whether its wait would close a cycle.
 //!
-//! Somebody ahead in the queue who stands nowhere else is in the way only for what this queue shows
-//! already, so only *tangled* waiters are looked at: a queue of a hundred thousand costs no more than one
-//! of ten. The one who asks is about to stand elsewhere as well, so its place counts too; and if it converts, it
-//! is about to stand before everybody. Who holds nothing and waits for nothing else cannot be waited for.
+//! A waiter ahead that is in no other queue blocks only for reasons that this queue shows already. So the search visits
+//! only waiters *in several queues*: a queue of a hundred thousand costs no more than one of ten. The requester is
+//! about to be in another queue as well, so its place counts, too. If it converts, it is about to be first in the
+//! queue. An actor that holds nothing and waits for nothing else blocks no one.
 //!
-//! The search is bounded: all searches of one log entry together take so many steps (under the first rules, those of
-//! each command). Past the bound the request is queued without a search, and that is counted; its deadline ends it.
+//! The search is bounded: all searches of one log entry share a number of steps (under the first rules, those of each
+//! command). Past the bound, the request is queued without a search, and that is counted. Its deadline ends it.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -35,38 +34,38 @@ use crate::state::queue::Ticket;
 use crate::state::table::LockTable;
 use crate::state::wait::{QueuePlace, Wait};
 
-/// The longest cycle that is told in full.
+/// The longest cycle that an answer contains in full.
 const LINKS_MAX: usize = 32;
 
-/// One place in which an actor stands or would stand.
+/// One queue place of an actor, present or future.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Want<'a> {
     pub(crate) name: &'a LockName,
     pub(crate) mode: Mode,
     /// None: at the end of the queue.
     pub(crate) ticket: Option<Ticket>,
-    /// The hold that it is to convert. It is, or would be, before all others.
+    /// The hold that it converts. Its place is, or would be, before all others.
     pub(crate) converts: Option<HoldKey>,
 }
 
-/// What the search has seen: who waits for whom.
+/// The state of a search.
 struct Graph<'a> {
     obstacles: Obstacles<'a>,
     /// Steps that the search may still take.
     steps_left: usize,
     /// Holds that are as good as ended.
     ended: &'a Wounds,
-    /// Who asks, and where it will be in the way though no queue shows it yet.
-    asking: Actor,
+    /// The actor whose wait is checked, and the place at which it will block others though no queue shows it yet.
+    requester: Actor,
     place: Option<QueuePlace>,
     converts: Option<&'a LockName>,
 }
 
-/// What a search has found.
-pub(crate) enum Found {
+/// The result of a search.
+pub(crate) enum CycleSearch {
     Cycle(Box<[CycleLink]>),
     NoCycle,
-    /// The bound was reached before it was known.
+    /// The bound was reached before the search was complete.
     OutOfSteps,
 }
 
@@ -74,8 +73,8 @@ pub(crate) enum Found {
 pub(crate) type Wounds = BTreeSet<(LockName, HoldKey)>;
 
 impl LockTable {
-    /// The cycle that would close if the actor waited for these; none if it would not, or if it is not known because
-    /// the searches of this log entry have used up their steps.
+    /// The cycle that would close if the actor waited for these. None if there is no cycle, or if the searches of this
+    /// log entry have used up their steps.
     pub(crate) fn search_cycle(
         &mut self,
         actor: Actor,
@@ -85,35 +84,35 @@ impl LockTable {
         let before = self.search_steps();
         let mut left = before;
         let found = self.cycle_through(actor, wants, ended, &mut left);
-        let skipped = u64::from(matches!(found, Found::OutOfSteps));
+        let skipped = u64::from(matches!(found, CycleSearch::OutOfSteps));
         self.search_ended(before, left, skipped);
         match found {
-            Found::Cycle(cycle) => Some(cycle),
-            Found::NoCycle | Found::OutOfSteps => None,
+            CycleSearch::Cycle(cycle) => Some(cycle),
+            CycleSearch::NoCycle | CycleSearch::OutOfSteps => None,
         }
     }
 
-    /// `steps` is what the search may cost, and what is left of it.
+    /// `steps` is the budget of the search. It returns what is left.
     fn cycle_through(
         &self,
         actor: Actor,
         wants: &[Want<'_>],
         ended: &Wounds,
         steps: &mut usize,
-    ) -> Found {
-        let Some(session) = self.session_map().get(&actor.0) else { return Found::NoCycle };
+    ) -> CycleSearch {
+        let Some(session) = self.session_map().get(&actor.0) else { return CycleSearch::NoCycle };
         if session.hold_count() == 0 && session.waits.is_empty() {
-            return Found::NoCycle;
+            return CycleSearch::NoCycle;
         }
         if *steps == 0 && self.rules() >= RulesVersion::TWO {
-            return Found::OutOfSteps;
+            return CycleSearch::OutOfSteps;
         }
         let converted = wants.iter().find(|want| want.converts.is_some());
         let mut graph = Graph {
             obstacles: BTreeMap::new(),
             steps_left: *steps,
             ended,
-            asking: actor,
+            requester: actor,
             place: self.place_if_only(actor),
             converts: converted.map(|want| want.name),
         };
@@ -122,7 +121,7 @@ impl LockTable {
             .flat_map(|want| self.obstacles(actor, *want, &mut graph))
             .flatten()
             .collect();
-        // Others will wait for who steps before them; so whatever that one waits for elsewhere counts too.
+        // Other waiters will wait for a request that goes before them, so its waits elsewhere count, too.
         if converted.is_some() {
             for (_, wait) in self.waits_of(actor) {
                 for place in wait.places.as_slice() {
@@ -130,7 +129,7 @@ impl LockTable {
                     own.extend(obstacles.into_iter().flatten());
                     if !graph.spend(1) {
                         *steps = 0;
-                        return Found::OutOfSteps;
+                        return CycleSearch::OutOfSteps;
                     }
                 }
             }
@@ -150,7 +149,7 @@ impl LockTable {
                     wait.places.as_slice().iter().map(move |place| wait.want(next.0, place))
                 })
                 .peekable();
-            // Who waits for nothing can go on, and need not be remembered.
+            // An actor that waits for nothing can go on, and need not be remembered.
             if places.peek().is_none() {
                 continue;
             }
@@ -158,26 +157,26 @@ impl LockTable {
                 obstacles.extend(self.obstacles(next, want, &mut graph).into_iter().flatten());
                 if !graph.spend(1) {
                     *steps = 0;
-                    return Found::OutOfSteps;
+                    return CycleSearch::OutOfSteps;
                 }
             }
             to_look_at.extend(obstacles.iter().flat_map(|obstacle| obstacle.actors.keys()));
             graph.obstacles.insert(next, obstacles);
         }
         *steps = graph.steps_left;
-        // Mostly nobody in the way waits for who asks, however far one looks.
+        // Mostly no blocker waits for the requester.
         if !comes_back {
-            return Found::NoCycle;
+            return CycleSearch::NoCycle;
         }
         graph.obstacles.insert(actor, own);
         match find_cycle(actor, &graph.obstacles) {
-            Some(way) => Found::Cycle(self.told(actor, &way)),
-            None => Found::NoCycle,
+            Some(way) => CycleSearch::Cycle(self.cycle_links(actor, &way)),
+            None => CycleSearch::NoCycle,
         }
     }
 
-    /// Something has changed that may have closed a cycle through these waits: they are refused now, but for one
-    /// that was looked at itself.
+    /// A change may have closed cycles through the actor's waits. Refuses those waits, except `but`, which was checked
+    /// already.
     pub(crate) fn end_waits_in_cycles(
         &mut self,
         actor: Actor,
@@ -204,9 +203,9 @@ impl LockTable {
             let wants: Vec<Want<'_>> =
                 wait.places.as_slice().iter().map(|place| wait.want(actor.0, place)).collect();
             match self.cycle_through(actor, &wants, &nothing_ended, steps) {
-                Found::Cycle(cycle) => in_cycles.push((request, cycle)),
-                Found::NoCycle => {}
-                Found::OutOfSteps => skipped += 1,
+                CycleSearch::Cycle(cycle) => in_cycles.push((request, cycle)),
+                CycleSearch::NoCycle => {}
+                CycleSearch::OutOfSteps => skipped += 1,
             }
         }
         self.search_ended(before, *steps, skipped);
@@ -215,7 +214,7 @@ impl LockTable {
         }
     }
 
-    /// What is in the way of an actor at one place.
+    /// What blocks an actor at one place.
     fn obstacles<'a>(
         &self,
         actor: Actor,
@@ -225,7 +224,7 @@ impl LockTable {
         let Some(resource) = self.lock_map().get(want.name) else { return [None, None] };
         let queue = resource.queue();
         let last_unlike = queue.last_unlike_before(want.mode, want.ticket);
-        let mut in_the_way = Blockers::of(want.mode, last_unlike);
+        let mut blockers = Blockers::of(want.mode, last_unlike);
         let room = graph.steps_left.saturating_add(1);
         let mut looked_at = 0;
         let is_ended =
@@ -233,10 +232,10 @@ impl LockTable {
         for hold in resource.holds().take(room) {
             looked_at += 1;
             if !is_ended(hold.key()) && want.converts != Some(hold.key()) {
-                in_the_way.add_holder(hold.actor(), hold.mode);
+                blockers.add_holder(hold.actor(), hold.mode);
             }
         }
-        // Who converts is, or would be, before all who wait.
+        // A converting holder is, or would be, before all waiters.
         let room = if want.converts.is_none() { room } else { 0 };
         #[cfg(feature = "planted")]
         let room = match crate::planted::Bug::CycleThroughQueueMissed.is_active() {
@@ -245,19 +244,19 @@ impl LockTable {
         };
         for (ticket, waiter) in queue.in_several_queues_before(want.ticket).take(room) {
             looked_at += 1;
-            in_the_way.add_waiter((waiter.session, waiter.actor), waiter.mode, ticket);
+            blockers.add_waiter((waiter.session, waiter.actor), waiter.mode, ticket);
         }
         if let Some(place) = graph.place_ahead_of(want) {
-            in_the_way.add_waiter(graph.asking, place.mode, place.ticket);
+            blockers.add_waiter(graph.requester, place.mode, place.ticket);
         }
         if graph.steps_before(actor, want) {
-            in_the_way.add_holder(graph.asking, Mode::Exclusive);
+            blockers.add_holder(graph.requester, Mode::Exclusive);
         }
         graph.spend(looked_at);
-        in_the_way.obstacles(want.name, self.permits_of(want.name, want.mode))
+        blockers.obstacles(want.name, self.permits_of(want.name, want.mode))
     }
 
-    fn told(&self, actor: Actor, way: &[(Actor, LockName)]) -> Box<[CycleLink]> {
+    fn cycle_links(&self, actor: Actor, way: &[(Actor, LockName)]) -> Box<[CycleLink]> {
         debug_assert!(way.first().is_some_and(|(first, _)| *first == actor));
         let links = way.iter().take(LINKS_MAX).map(|((id, actor), waits_for)| CycleLink {
             session: self
@@ -272,7 +271,7 @@ impl LockTable {
 }
 
 impl Wait {
-    /// What it wants at one of its places.
+    /// What a session wants at one of its places.
     fn want<'a>(&self, session: SessionId, place: &'a QueuePlace) -> Want<'a> {
         Want {
             name: &place.name,
@@ -284,13 +283,13 @@ impl Wait {
 }
 
 impl Graph<'_> {
-    /// Is there something left after so many steps?
+    /// Spends steps. Returns whether any are left.
     fn spend(&mut self, steps: usize) -> bool {
         self.steps_left = self.steps_left.saturating_sub(steps);
         self.steps_left > 0
     }
 
-    /// Where the one who asks stands ahead of this place, though its queue does not show yet that it matters.
+    /// The requester's place, if it is ahead of this one and the queue does not yet show that it matters.
     fn place_ahead_of(&self, want: Want<'_>) -> Option<&QueuePlace> {
         self.place.as_ref().filter(|place| {
             want.converts.is_none()
@@ -299,8 +298,8 @@ impl Graph<'_> {
         })
     }
 
-    /// Will the one who asks step before another at this place?
+    /// Whether the requester will go before another actor at this place.
     fn steps_before(&self, actor: Actor, want: Want<'_>) -> bool {
-        actor != self.asking && want.converts.is_none() && self.converts == Some(want.name)
+        actor != self.requester && want.converts.is_none() && self.converts == Some(want.name)
     }
 }

@@ -1,4 +1,4 @@
-//! A request is carried out once: has it an answer already, and how is an answer told.
+//! Deduplication: a request is carried out once, and every retry gets its answer.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -16,8 +16,8 @@ use crate::state::wait::Wait;
 impl LockTable {
     /// The answer to a request that must not be carried out (again); none if it is new.
     ///
-    /// A request that waits or holds is known by that, wherever the mark stands: a session can
-    /// acknowledge past a long wait without losing its way back to it.
+    /// A request that waits or holds is recognised by its wait or hold, even if the session has acknowledged a later
+    /// request. So a session can acknowledge past a long wait and still find it again.
     pub(crate) fn cached_outcome(&mut self, call: &Call, question: &Question) -> Option<Outcome> {
         let answers_max = self.answers_max(question);
         self.change_answers(call.session, |answers| answers.acknowledge(call.acked_through));
@@ -76,8 +76,8 @@ impl LockTable {
         (hold.converted_by() == Some(call.request)).then_some(acquire)
     }
 
-    /// How many answers may be kept before a request of this kind is refused. To give something back
-    /// must be possible when there is no room for more: there is as much again for that.
+    /// How many answers may be kept before a request of this kind is refused. Releases must be possible when there is
+    /// no room for other requests, so they have the same room again.
     pub(crate) fn answers_max(&self, question: &Question) -> usize {
         let answers_max = self.limits().unacknowledged_answers_max;
         match question {
@@ -86,12 +86,12 @@ impl LockTable {
         }
     }
 
-    /// Acknowledges the oldest answers of a session in the name of a caller that never does so itself, before its command
-    /// enters the log. Otherwise the session could send no more requests after a while.
+    /// Acknowledges the oldest answers of a session in the name of a caller that never does so itself, before its
+    /// command enters the log. Otherwise the session could send no more requests after a while.
     ///
-    /// It is done only when the room is nearly used up, and only by a request whose id is above those of all kept answers.
-    /// So the ids of such a caller may have gaps, as timestamps have; but they have to rise. A caller that draws them at
-    /// random is refused when the room is used up: its retries could not be told from new requests.
+    /// It is done only when the room is nearly used up, and only by a request whose id is above those of all kept
+    /// answers. So the ids of such a caller may have gaps, as timestamps have; but they have to rise. A caller that
+    /// draws them at random is refused when the room is used up: its retries could not be told from new requests.
     pub fn acknowledge_for_silent_caller(&self, command: &mut Command) {
         let Some(call) = command.call_mut() else { return };
         let Some(session) = self.session_map().get(&call.session) else { return };
@@ -106,7 +106,7 @@ impl LockTable {
         }
     }
 
-    /// Keeps the answer to a request and tells it.
+    /// Stores the answer to a request and returns it.
     pub(crate) fn answer(&mut self, call: &Call, question: Question, reply: Reply) -> Outcome {
         let outcome = self.outcome_of(call, &question, &reply);
         #[cfg(feature = "planted")]
@@ -117,7 +117,7 @@ impl LockTable {
         outcome
     }
 
-    /// As [`answer`](LockTable::answer), for a refusal of which people who watch should know.
+    /// As [`answer`](LockTable::answer), for a refusal that watches should show.
     pub(crate) fn refuse(
         &mut self,
         call: &Call,
@@ -148,7 +148,7 @@ impl LockTable {
                     Question::Cancel { target } => self.grants_by(call.session, *target),
                     _ => [].into(),
                 };
-                // On a retry the hold may be gone. What counts for the sender is that nothing is held.
+                // On a retry the hold may have ended. For the sender it only matters that nothing is held.
                 if grants.is_empty() {
                     Outcome::CancelNothing
                 } else {
@@ -175,8 +175,7 @@ impl LockTable {
         }
     }
 
-    /// What a request was granted, as far as it is still held. The convert of one lock of an
-    /// acquire-all is answered with that one.
+    /// The grants of a request that are still held. The convert of one lock of an acquire-all returns only that lock.
     fn outcome_of_grant(&self, call: &Call, question: &Question, acquire: RequestId) -> Outcome {
         let mut grants = self.grants_of(call.session, acquire);
         if matches!(question, Question::AcquireAll { .. }) && !grants.is_empty() {
@@ -192,8 +191,8 @@ impl LockTable {
         }
     }
 
-    /// What a session holds by that request: an acquire, a re-entry or a convert. A re-entry is known by its
-    /// answer, which is there as long as its sender wants it.
+    /// What a session holds by that request: an acquire, a re-entry or a convert. A re-entry is recognised by its
+    /// stored answer, which stays until the session acknowledges it.
     fn grants_by(&self, id: SessionId, request: RequestId) -> Box<[Grant]> {
         let session = self.session_map().get(&id);
         let answer = session.and_then(|session| session.answers.get(request));
@@ -211,7 +210,7 @@ impl LockTable {
         grants.filter(|grant| grant.name == *name).collect()
     }
 
-    /// What of that acquire a convert has made exclusive.
+    /// The holds of that acquire that a convert has made exclusive.
     fn grants_converted_by(
         &self,
         id: SessionId,
@@ -261,7 +260,7 @@ impl LockTable {
     }
 }
 
-/// Is it the acquire by which these are held? Of an acquire-all some may have been given back.
+/// Whether the question is the acquire of these holds. Some locks of an acquire-all may have been released.
 fn is_acquire_of(question: &Question, held: &[LockName]) -> bool {
     match question {
         Question::Acquire { name } => held == core::slice::from_ref(name),

@@ -15,8 +15,7 @@ use crate::state::table::LockTable;
 use crate::state::wait::{Converts, QueuePlace, QueuePlaces, Wait};
 
 impl LockTable {
-    /// Takes a place in every one of these queues. A conversion goes to the front: it holds what all
-    /// others wait for.
+    /// Takes a place in each of these queues. A conversion goes to the front: it holds what all other waiters wait for.
     pub(crate) fn enter_queues<'a>(
         &mut self,
         holder: Holder,

@@ -345,7 +345,7 @@ mod tests {
         table.change_session(CAROL, |session| session.waits.insert(FIRST, wait)).unwrap();
     }
 
-    /// Nobody saw that the wallet came free.
+    /// The promotion of the free wallet is missing.
     fn leave_carol_before_a_free_lock(table: &mut LockTable) {
         table.take_hold(&wallet(), (BOB, FIRST), &mut Vec::new()).unwrap();
         table.take_freed();

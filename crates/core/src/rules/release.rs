@@ -1,12 +1,11 @@
-//! `Release`: give a resource back.
+//! `Release`: gives a resource back.
 //!
-//! It matches session *and* token, so a late copy of a release can never free a newer hold. One that
-//! comes after its session was closed is told that everything has been given back. After one that
-//! expired nobody knows whether an earlier copy had done it: that is an unknown session.
+//! It matches session *and* token, so a late copy of a release can never free a newer hold. A release after its session
+//! was closed gets the answer that everything is released. After the session expired it is unknown whether an earlier
+//! copy released the hold: the answer is an unknown session.
 //!
-//! Caveat: the table does not remember every token. A token that was another session's, was granted
-//! after this session opened, and is not held any more, is told `AlreadyReleased` instead of
-//! `NotOwner`. Nothing is freed either way.
+//! Caveat: the table does not remember every token. A token of another session that was granted after this session
+//! opened, and is no longer held, gets `AlreadyReleased` instead of `NotOwner`. Nothing is freed either way.
 
 use alloc::vec::Vec;
 
@@ -60,7 +59,7 @@ impl LockTable {
         self.answer(&call, question, Reply::Release(answer))
     }
 
-    /// Leaves a hold once that was entered again.
+    /// Counts a re-entered hold once less.
     fn leave(&mut self, name: &LockName, key: HoldKey) -> Option<u32> {
         self.change_hold(name, key, Hold::leave)?
     }
@@ -80,7 +79,7 @@ impl LockTable {
         resource.find_meant(call.session, meant)
     }
 
-    /// The session does not hold that: why not?
+    /// Why the session does not hold it.
     fn answer_for_missing_hold(&self, call: &Call, meant: &HoldRef) -> ReleaseAnswer {
         let Some(session) = self.session_map().get(&call.session) else {
             return ReleaseAnswer::NotOwner;
@@ -89,7 +88,7 @@ impl LockTable {
         let resource = self.lock_map().get(&meant.name);
         let first = resource.and_then(|resource| resource.holds().next());
         let was_granted = 0 < token.0 && token.0 <= self.last_token();
-        // Readers have one token, so of a run that this session has left others can hold it still.
+        // Shared holders have one token, so others may still hold it after this session has released.
         let held_by_another =
             first.is_some_and(|hold| hold.token == token && hold.mode != Mode::Shared);
         if held_by_another {

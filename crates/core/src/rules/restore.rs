@@ -1,15 +1,13 @@
-//! A table that goes on where its cluster could not: restored from a backup, or taken from the one node that
-//! is left. What happened after the table was written is not known, so nothing in it is believed to be held.
+//! Resets a table after a restore: from a backup, or from the only surviving node. It is unknown what happened after
+//! the table was written, so no hold in it is kept.
 //!
-//! * Tokens go on from a number above all that can have been granted meanwhile; see [`RestoreOptions`].
-//! * All sessions end. A holder of the table may have released long ago, and another one may hold by a
-//!   grant that is not in it: to keep either would be a lie to the other. Whoever comes back is told that its
-//!   session is gone, and that is the truth about its locks.
-//! * For a while nothing is granted, so that those who believe to hold something have noticed.
-//! * Log indexes leap ahead, so that none is used for a second time with another meaning: a watch that is
-//!   resumed is told that it cannot be.
-//! * What was published of its events is forgotten, and counted anew from the first that is published.
-//! * What operators have set stays: freezes, and numbers of permits.
+//! * Tokens continue from a number above all that can have been granted meanwhile; see [`RestoreOptions`].
+//! * All sessions end. A holder in the table may have released long ago, and another client may hold by a grant that is
+//!   not in the table. A client that comes back learns that its session has ended, and with it its locks.
+//! * For a while nothing is granted, so that clients that believe to hold something notice the loss.
+//! * Log indexes leap ahead, so that no index is used twice. A watch cannot be resumed over a restore.
+//! * The count of published events is reset.
+//! * The settings of operators stay: freezes, and numbers of permits.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -20,22 +18,21 @@ use crate::model::time::Span;
 use crate::state::freezes::Freeze;
 use crate::state::table::LockTable;
 
-/// On what terms a table begins anew.
+/// How to reset a restored table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestoreOptions {
     /// All new tokens are higher than this, and than those in the table.
     pub token_floor: u64,
     /// The index at which the new log begins.
     pub index: LogIndex,
-    /// For how long nothing is granted; longer, if everything is frozen for longer already: by an operator, or by a
-    /// beginning before this one whose time is not over.
+    /// For how long nothing is granted. A longer freeze of everything stays: by an operator, or by an earlier restore.
     pub closed_for: Span,
-    /// Shown to those who wait meanwhile.
+    /// Shown to clients that wait meanwhile.
     pub by: Box<str>,
     pub reason: Box<str>,
 }
 
-/// What came to an end.
+/// What the restore ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RestoreSummary {
     pub sessions: usize,
@@ -60,7 +57,7 @@ impl LockTable {
             self.end_session(id, EndReason::Ttl, &mut events);
             events.clear();
         }
-        // Nobody is left to be promoted; what is not used any more goes.
+        // No waiter is left to be promoted. This only drops unused locks.
         self.promote_freed(true, &mut events);
         self.leap_to(token_floor, index);
         if closed_for > self.closed_for() {
@@ -77,7 +74,7 @@ impl LockTable {
             .map_or(Span::ZERO, |(_, freeze)| freeze.until.since(self.now()))
     }
 
-    /// The longest that a client of this table can believe to hold something without being answered.
+    /// The longest time for which a client of this table can believe to hold a lock without an answer.
     pub fn longest_ttl(&self) -> Option<Span> {
         self.session_map().values().map(|session| session.ttl).max()
     }

@@ -1,7 +1,7 @@
 //! What the limits of the whole table allow.
 //!
-//! The limits are replicated, and an operator can change them. What adds to the table is refused at the limit. What gives
-//! something back is always carried out. In between stand renewals and cancellations, whose answers have to be
+//! The limits are replicated, and an operator can change them. What adds to the table is refused at the limit. What
+//! gives something back is always carried out. In between stand renewals and cancellations, whose answers have to be
 //! kept: they have [a part more](RESERVE_PART).
 
 use crate::model::command::{Member, OpenSession};

@@ -1,4 +1,4 @@
-//! How holds and sessions end. Each leaves every index it stands in, and notes what it frees.
+//! How holds and sessions end. Each is removed from every index, and the locks that it frees are noted.
 
 use alloc::vec::Vec;
 
@@ -14,7 +14,7 @@ use crate::state::hold::{Hold, HoldKey};
 use crate::state::table::LockTable;
 
 impl LockTable {
-    /// Takes a hold off its resource and out of every index. If it was to be converted, that wait ends.
+    /// Removes a hold from its resource and from every index. A pending conversion of it ends.
     pub(crate) fn take_hold(
         &mut self,
         name: &LockName,
@@ -37,8 +37,7 @@ impl LockTable {
         Some(hold)
     }
 
-    /// Ends a hold against its holder's will. Its session remembers that, and where a lock delay was
-    /// asked for, the door stays closed for a while.
+    /// Ends a hold without a release. Its session remembers the loss, and a lock delay closes the lock for a while.
     pub(crate) fn end_hold(
         &mut self,
         name: &LockName,
@@ -76,7 +75,7 @@ impl LockTable {
         }
     }
 
-    /// Ends a session whose time is up.
+    /// Ends a session whose deadline has passed.
     pub(crate) fn expire_session(&mut self, id: SessionId, events: &mut Vec<Event>) {
         if let Some(session) = self.session_map().get(&id) {
             let reason = session.expiry_reason();
@@ -121,7 +120,7 @@ impl LockTable {
         events.push(Event::SessionEnded { session: id, public: session.public, reason });
     }
 
-    /// Ends a hold by its holder's will.
+    /// Ends a hold by a release.
     pub(crate) fn give_back(
         &mut self,
         name: &LockName,
@@ -134,7 +133,7 @@ impl LockTable {
         Some(hold)
     }
 
-    /// The hold whose time is up.
+    /// Ends a hold whose deadline has passed.
     pub(crate) fn expire_hold(
         &mut self,
         id: SessionId,

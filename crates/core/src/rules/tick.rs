@@ -12,9 +12,8 @@ use crate::state::deadlines::Due;
 use crate::state::table::LockTable;
 
 impl LockTable {
-    /// Works off deadlines up to now, in order of time, a bounded number of them. Locks go to the
-    /// next in line only when all have been worked off: nothing is granted to one that ends with the
-    /// same tick.
+    /// Handles a bounded number of deadlines up to now, in order of time. Freed locks are granted only after all of
+    /// them: nothing is granted to a waiter that ends with the same tick.
     pub(crate) fn tick(&mut self, events: &mut Vec<Event>) -> Outcome {
         while let Some(due) = self.deadlines().first_due(self.now())
             && self.may_end_one_more()
@@ -37,17 +36,16 @@ impl LockTable {
         {
             self.reopen(&name, events);
         }
-        // It is there, so it can be thawed, unless too much that was thawed is still being gone through.
+        // The freeze exists, so it can be thawed, unless too many thawed prefixes are still being walked.
         while let Some(prefix) = self.freezes_in_force().first_due(self.now())
             && self.thaw(&prefix, events).is_ok()
         {}
         Outcome::Done
     }
 
-    /// Sessions and holds that would end sooner live for `grace` from now, once since they were last
-    /// touched or renewed: their owners need time to find the new leader, and elections that follow
-    /// each other must not keep a dead owner's locks for ever. A max-hold is not moved: no renewal
-    /// could have.
+    /// Sessions and holds that would end earlier live for `grace` from now: their clients need time to find the new
+    /// leader. Each gets this only once since its last heartbeat or renewal, so that repeated elections do not keep the
+    /// locks of a dead client for ever. A max-hold is not moved, as no renewal could move it.
     pub(crate) fn begin_term(&mut self, grace: Span) -> Outcome {
         #[cfg(feature = "planted")]
         if crate::planted::Bug::TermRestartsTtl.is_active() {

@@ -1,8 +1,7 @@
-//! Once: the answers of a session, kept until it says that it has them.
+//! The stored answers of a session, for deduplication. They are kept until the session acknowledges them.
 //!
-//! A request that comes again under the same id is not carried out again; it gets the answer it had.
-//! Requests that were refused are remembered as well, so that a straggling copy of one cannot succeed
-//! after its sender gave up.
+//! A retry under the same id is not carried out again: it gets the stored answer. Refusals are stored as well, so that
+//! a late copy of a refused request cannot succeed after its sender gave up.
 
 use alloc::boxed::Box;
 
@@ -14,17 +13,17 @@ use crate::model::time::LogicalTime;
 use crate::state::dense_map::DenseMap;
 use crate::state::size;
 
-/// What a request asked, as far as a retry must repeat it.
+/// The part of a request that a retry must repeat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Question {
     Acquire {
         name: LockName,
     },
-    /// The names are told by a fingerprint.
+    /// A fingerprint stands for the names.
     AcquireAll {
         names: u64,
     },
-    /// Something that can wait and was cancelled before it arrived, so that it is not known.
+    /// A request that was cancelled before it arrived, so that its content is unknown.
     AcquireToCome,
     Convert {
         name: LockName,
@@ -52,7 +51,7 @@ pub(crate) enum Question {
     },
 }
 
-/// What was answered. Grants are told from the hold as it is now, so they need nothing here.
+/// The stored answer. A grant stores nothing here: its answer is made from the present hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
     Granted,
@@ -95,9 +94,9 @@ pub(crate) struct Answer {
 pub(crate) struct Answers {
     /// All above the mark.
     kept: DenseMap<RequestId, Answer>,
-    /// The session has its answers up to here.
+    /// The session has acknowledged its answers up to here.
     acked_through: RequestId,
-    /// What is kept takes so much of the table's size.
+    /// The share of the stored answers in the table's size.
     bytes: u64,
 }
 
@@ -134,7 +133,7 @@ impl Question {
         size::ANSWER + name + size::CYCLE_LINK * links
     }
 
-    /// Is this the question that was asked before?
+    /// Whether a retry repeats this question.
     pub(crate) fn repeats(&self, before: &Question) -> bool {
         match (self, before) {
             (
@@ -151,7 +150,7 @@ impl Answers {
         Answers { kept: DenseMap::default(), acked_through, bytes: 0 }
     }
 
-    /// Forgets what the session has. The mark never goes back.
+    /// Drops the acknowledged answers. The mark never goes back.
     pub(crate) fn acknowledge(&mut self, through: RequestId) {
         if through <= self.acked_through {
             return;
@@ -172,7 +171,7 @@ impl Answers {
         }
     }
 
-    /// As if the request had never come.
+    /// Drops the answer, as if the request had never arrived.
     pub(crate) fn forget(&mut self, request: RequestId) {
         if let Some(answer) = self.kept.remove(&request) {
             self.bytes -= answer.size_bytes();
@@ -183,8 +182,8 @@ impl Answers {
         self.kept.get(&request)
     }
 
-    /// The mark that leaves the newest `kept` answers, for a session that sends this request. None if the request is
-    /// not the newest of all: what is older than the answers may be anything.
+    /// The mark that keeps the newest `kept` answers, for a session that sends this request. None if the request is not
+    /// the newest one: an older request may be a retry.
     pub(crate) fn mark_of_newest(&self, kept: usize, request: RequestId) -> Option<RequestId> {
         if self.kept.last_key().is_some_and(|last| request <= *last) {
             return None;

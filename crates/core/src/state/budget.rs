@@ -1,18 +1,18 @@
-//! What a log entry may cost: so many steps, for all its commands together.
+//! The budget of a log entry: a number of steps for all its commands together.
 
 use crate::model::id::LogIndex;
 use crate::model::time::LogicalTime;
 
-/// What the searches of this table have cost since it was made or read. It is no part of the state.
+/// What the searches of this table have cost since it was created or decoded. It is not part of the state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SearchCost {
-    /// Waiters, holders and places that searches have looked at.
+    /// Waiters, holders and places that searches have visited.
     pub steps: u64,
     /// Searches that were not made, or not finished, because the bound was reached.
     pub skipped: u64,
 }
 
-/// Which entry it is: its index, and its time for a table that is driven without a log.
+/// Identifies an entry: its index, and its time for a table that is used without a log.
 pub(crate) type EntryId = (LogIndex, LogicalTime);
 
 /// Steps that a log entry may still take. Each entry begins with all of them.

@@ -1,10 +1,10 @@
-//! All that ends on its own, by the time at which it does.
+//! The deadlines of sessions, holds and waits, in order of time.
 //!
-//! The index is exact: it holds each deadline once, and moves with it. So the next tick is known, and
-//! a tick touches nothing that is not due.
+//! The index is exact: it has each deadline once, and moves with it. So the time of the next tick is known, and a tick
+//! touches only what is due.
 //!
-//! Those of sessions stand by themselves. They move with every heartbeat, and without what only holds and waits are known by,
-//! each takes half the room.
+//! Deadlines of sessions have a separate index. They move with every heartbeat, and take half the memory without the
+//! fields that only holds and waits need.
 
 use alloc::collections::BTreeSet;
 
@@ -12,11 +12,11 @@ use crate::model::id::{FenceToken, RequestId, SessionId};
 use crate::model::time::LogicalTime;
 use crate::state::dense_map::DenseMap;
 
-/// Whose deadline it is. The order is the one in which deadlines of one moment are worked off.
+/// What a deadline ends. Deadlines of the same time are handled in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Due {
     Session(SessionId),
-    /// A hold, by the acquire that it answers, and its token: an acquire-all has several.
+    /// A hold, by its acquire and its token: an acquire-all has several holds.
     Hold(SessionId, RequestId, FenceToken),
     /// A wait, by its acquire.
     Wait(SessionId, RequestId),
@@ -67,7 +67,7 @@ impl Deadlines {
         self.in_order().next().filter(|(at, _)| *at <= now).map(|(_, due)| due)
     }
 
-    /// What a session has left behind by a planted bug must not be due for ever.
+    /// Removes what a planted bug has left of a session, so that it is not due for ever.
     #[cfg(feature = "planted")]
     pub(crate) fn forget_first_due_of_the_dead(
         &mut self,

@@ -1,14 +1,13 @@
-//! Promotions that are left for later: a log entry may take so many steps through queues, and the entries after it go
-//! on where it stopped.
+//! Deferred promotions: a log entry may take a limited number of steps through queues, and the next entries continue.
 //!
-//! A waiter of an acquire-all that could be granted here and not elsewhere is passed by, and the walk goes on behind
-//! it. One client can put a hundred thousand of them into a queue, and each release would look at all of them. So the
-//! walk has a budget. What is left waits in line. Each entry takes the first of the line, and puts what it cannot finish
-//! at the end, so that no walk keeps others waiting until it has ended. Waiters of one lock alone cost no steps, because
-//! each of them leaves its queue when it is looked at. What waits here is part of the state.
+//! A waiter of an acquire-all that could be granted in this queue, but not in its others, is skipped, and the walk goes
+//! on behind it. One client can put a hundred thousand such waiters into a queue, and each release would visit all of
+//! them. So the walk has a budget. Unfinished walks wait in a queue. Each entry takes the first walk, and puts it at
+//! the end of the queue if it cannot finish it, so that no walk delays the others. Waiters for a single lock cost no
+//! steps, because each of them leaves its queue when it is visited. The queue of walks is part of the state.
 //!
-//! Invariants: a lock or a prefix is in line once, so the line is no longer than the table has locks, and prefixes that
-//! are being thawed. A walk that has begun goes on where it stopped, however often its lock becomes free meanwhile.
+//! Invariants: a lock or a prefix is in the queue once. So the queue is no longer than the number of locks and of
+//! prefixes that are being thawed. A walk continues where it stopped, however often its lock becomes free meanwhile.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -19,11 +18,11 @@ use crate::state::queue::Ticket;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Deferred {
     walks: BTreeMap<Target, Walk>,
-    /// The line: the targets by the numbers of their places.
+    /// The targets in the order of their turns, by number.
     queue: BTreeMap<u64, Target>,
 }
 
-/// Where to go on.
+/// Where a walk continues.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Promotion {
     /// Of the waiters of a lock, those behind this place; without one, all.
@@ -32,7 +31,7 @@ pub(crate) enum Promotion {
     Prefix { prefix: Box<str>, passed: Option<LockName> },
 }
 
-/// What is walked through.
+/// What a walk visits.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Target {
     Queue(LockName),
@@ -43,7 +42,7 @@ enum Target {
 struct Walk {
     place: u64,
     rest: Promotion,
-    /// It has begun, and has to be made once more from the beginning: something has become free behind it.
+    /// The walk has begun, and must be repeated from the beginning: a lock has become free behind it.
     is_to_repeat: bool,
 }
 
@@ -73,7 +72,7 @@ impl Target {
 }
 
 impl Deferred {
-    /// Behind all others, unless its target is in line already. Returns whether that changes anything.
+    /// Adds a walk at the end, unless its target is in the queue already. Returns whether that changes anything.
     pub(crate) fn push(&mut self, promotion: Promotion) -> bool {
         let target = promotion.target();
         let Some(walk) = self.walks.get_mut(&target) else {
@@ -88,7 +87,7 @@ impl Deferred {
             (has_begun, true) => {
                 let rest = core::mem::replace(&mut walk.rest, promotion);
                 if has_begun {
-                    // The longer way goes through both.
+                    // The longer walk includes the other.
                     walk.rest = rest.min(walk.rest.clone());
                 } else {
                     walk.is_to_repeat = true;
@@ -128,7 +127,7 @@ impl Deferred {
         self.queue.is_empty()
     }
 
-    /// How many targets are in line.
+    /// How many targets are in the queue.
     pub(crate) fn len(&self) -> usize {
         self.queue.len()
     }
@@ -138,13 +137,13 @@ impl Deferred {
         self.prefixes().count()
     }
 
-    /// Is there something of this lock that may have to be granted yet?
+    /// Whether waiters of this lock may still have to be granted.
     pub(crate) fn covers(&self, name: &LockName) -> bool {
         self.walks.contains_key(&Target::Queue(name.clone()))
             || self.prefixes().any(|prefix| name.starts_with(prefix))
     }
 
-    /// The locks in line.
+    /// The locks in the queue.
     pub(crate) fn names(&self) -> impl Iterator<Item = &LockName> {
         self.walks.keys().filter_map(|target| match target {
             Target::Queue(name) => Some(name),
@@ -152,7 +151,7 @@ impl Deferred {
         })
     }
 
-    /// In the order of the line. One that has to be made once more is followed by that.
+    /// In the order of the queue. A walk that must be repeated is followed by its repetition.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Promotion> {
         let walks =
             self.queue.values().filter_map(|target| Some((target, self.walks.get(target)?)));
@@ -196,7 +195,7 @@ mod tests {
         assert!(listed.iter().all(|promotion| restored.restore(promotion.clone())));
         assert!(!restored.restore(queue("a", None)), "each has one form only");
         assert_eq!(deferred.pop(), Some(queue("a", Some(7))));
-        // It could not be finished. That does not make the line longer, nor does it lose the walk that is owed.
+        // It could not be finished. That makes the queue no longer, and keeps the walk that must follow.
         assert!(deferred.push(queue("a", Some(9))));
         assert_eq!(deferred.len(), 2);
         let rest: Vec<Promotion> = core::iter::from_fn(|| deferred.pop()).collect();

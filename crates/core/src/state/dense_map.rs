@@ -1,12 +1,11 @@
-//! An ordered map that wastes little memory, for what there are hundreds of thousands of.
+//! An ordered map that wastes little memory, for hundreds of thousands of entries.
 //!
-//! Entries stand in chunks: sorted lists of some kilobytes, which grow a few entries at a time. A chunk that
-//! is full is split where the new entry belongs in its middle, and left full where the entry belongs at its
-//! end. So nearly all memory is in use in whatever order keys come and go. (The nodes of the standard
-//! library's B-tree have room for eleven entries whether they are there or not, and are left half empty
-//! by keys that come in order.)
+//! Entries are in chunks: sorted lists of some kilobytes, which grow a few entries at a time. A full chunk is split if
+//! the new entry belongs in its middle, and left full if the entry belongs at its end. So nearly all memory is in use,
+//! whatever the order of inserts and removals. (A node of the standard library's B-tree always has room for eleven
+//! entries, and ordered inserts leave it half empty.)
 //!
-//! The first chunk stands by itself: a map with few entries is a list and nothing else.
+//! The first chunk is stored separately: a map with few entries is a single list.
 //!
 //! Invariants: if the first chunk is empty, so is the map; no other is ever empty. A chunk's own key is not
 //! above its first entry, and above the last entry of the chunk before.
@@ -33,10 +32,10 @@ pub(crate) struct DenseMap<K, V> {
 
 type Chunk<K, V> = Vec<(K, V)>;
 
-/// Which chunk: the first, or one of the others.
+/// Identifies a chunk: the first, or one of the others.
 type Home = Option<EntryPosition>;
 
-/// Where an entry stands, or belongs: the chunk, and the place in it.
+/// The position of an entry, or where it belongs: the chunk, and the index in it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Spot {
     home: Home,
@@ -79,8 +78,8 @@ impl<K: Key + Clone, V> DenseMap<K, V> {
         }
     }
 
-    /// Changes what is there; if nothing is, what comes of the default is put there. The key is the map's own, if it
-    /// has it.
+    /// Changes the entry, or inserts a default value and changes that. `change` gets the map's own copy of the key, if
+    /// there is one.
     pub(crate) fn change_or_add<R>(&mut self, key: &K, change: impl FnOnce(&K, &mut V) -> R) -> R
     where
         V: Default,
@@ -116,7 +115,7 @@ impl<K: Key + Clone, V> DenseMap<K, V> {
         chunk.insert(at, entry);
     }
 
-    /// Of a key that is above all others. Where many come in order, chunks are made as large as they become.
+    /// Inserts a key that is above all others. Chunks are allocated at full size, because more keys follow in order.
     pub(crate) fn push_last(&mut self, key: K, value: V) {
         debug_assert!(self.last_key().is_none_or(|last| *last < key));
         self.len += 1;
@@ -135,7 +134,7 @@ impl<K: Key + Clone, V> DenseMap<K, V> {
     /// Makes two chunks of a full one.
     fn split(&mut self, spot: Spot, entry: (K, V)) {
         let (chunk, at) = (self.chunk_mut(spot.home), spot.at as usize);
-        // At either end it stands alone: where keys come in order, full chunks stay behind.
+        // At either end the new entry gets its own chunk, so that ordered inserts leave full chunks.
         let stays = if at == 0 || at == chunk.len() { at } else { chunk.len() / 2 };
         let goes_above = at > 0 && at >= stays;
         let room = if goes_above { ROOM } else { 0 };
@@ -187,7 +186,7 @@ impl<K: Key + Clone, V> DenseMap<K, V> {
         second.map_or(Vec::new(), |(_, chunk)| chunk)
     }
 
-    /// Forgets a chunk that is empty, and puts it together with one beside it if both are small.
+    /// Removes an empty chunk, and joins small neighbours.
     fn join(&mut self, home: Home) {
         let len = self.chunk(home).len();
         let Some(here) = home else {
@@ -210,7 +209,7 @@ impl<K: Key + Clone, V> DenseMap<K, V> {
         }
     }
 
-    /// Would they be half a chunk together?
+    /// Whether both together would fill at most half a chunk.
     fn are_few(&self, len: usize, other: Home) -> bool {
         self.chunk(other).len() + len <= Self::ENTRIES_MAX / 2
     }
@@ -240,7 +239,7 @@ impl<K: Key + Clone, V> DenseMap<K, V> {
         self.chunk(spot.home).get(spot.at as usize).map(|(key, value)| (key, value))
     }
 
-    /// A place that is gone must not be taken for the first.
+    /// A removed position must not be taken for the first chunk.
     fn chunk_at(&self, home: Home) -> Option<&Chunk<K, V>> {
         match home {
             None => Some(&self.first),

@@ -1,11 +1,11 @@
-//! Sessions that have ended, the latest of them, and how.
+//! The sessions that ended lately, and how they ended.
 //!
-//! Their answers are gone with them, so a straggling copy of their opening must not bring them back: a
-//! straggling acquire would then be granted a second time, to nobody. And a release that comes after its
-//! session was closed can be told that everything has been given back.
+//! The answers of a session are dropped with it. So a late copy of its opening must not open it again: a late acquire
+//! would then be granted a second time, without a client. Also, a release after the session was closed gets the answer
+//! that everything is released.
 //!
-//! Under the first rules a fixed number of them is remembered. Since rules 2 it is those of a fixed span of time, and at
-//! least that number: front ends let no request through that is older than the span.
+//! Under the first rules a fixed number of sessions is remembered. Since rules 2 it is all sessions of a fixed span of
+//! time, and at least that number. Front ends refuse requests that are older than the span.
 
 use alloc::collections::{BTreeMap, VecDeque};
 
@@ -24,9 +24,9 @@ pub(crate) struct EndedSessions {
 /// How a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// Its owner closed it, and gave back what it held.
+    /// Its client closed it, and released what it held.
     Closed,
-    /// It was not heard of any more.
+    /// It expired.
     Expired,
 }
 
@@ -44,7 +44,7 @@ impl EndedSessions {
         }
     }
 
-    /// Forgets those that ended before the span, but for the latest so many. Of a great number only some at once: each
+    /// Forgets those that ended before the span, except for the latest `kept_min`. It forgets only a few at once: each
     /// end adds one, so all of them are forgotten in time.
     pub(crate) fn forget_older(&mut self, now: LogicalTime, span: Span, kept_min: usize) {
         for _ in 0..FORGOTTEN_AT_ONCE_MAX {

@@ -1,22 +1,22 @@
 //! The queue of a resource: first come, first served.
 //!
-//! A waiter has a [`Ticket`], by which it can leave from the middle in O(log n). Tickets rise along
-//! one queue; they mean nothing outside of it. Waiters stand in blocks, so that a position can be
-//! told by counting blocks instead of waiters: after a leader change everybody asks again at once.
+//! A waiter has a [`Ticket`], by which it can leave from the middle in O(log n). Tickets rise along one queue, and mean
+//! nothing outside of it. Waiters are in blocks, so that a position follows from counting blocks instead of waiters:
+//! after a leader change, all clients ask for their positions at once.
 //!
-//! The queue knows how many wait in each mode and who of them waits elsewhere as well, so that the next
-//! request can be judged without walking along it.
+//! The queue knows how many waiters there are of each mode, and which of them also wait elsewhere. So the next request
+//! can be judged without a walk through the queue.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
 use crate::model::command::{Mode, Policy};
 use crate::model::id::{ActorId, RequestId, SessionId};
 
-/// A place in one queue.
+/// A waiter's place in one queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Ticket(pub(crate) u64);
 
-/// Who stands at a place. What it asks for is kept with its session.
+/// The waiter at a place. Its session has the details of the request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiter {
     pub(crate) session: SessionId,
@@ -31,19 +31,19 @@ pub(crate) struct WaitQueue {
     /// By block number; no block is empty.
     blocks: BTreeMap<u64, BTreeMap<Ticket, Waiter>>,
     counts: Counts,
-    /// Those whose actor stands in another place as well, here or elsewhere.
+    /// The waiters whose actors have another place as well, in this queue or elsewhere.
     in_several_queues: BTreeSet<Ticket>,
-    /// Those who would not share it, and those who do not want a permit: who stands ahead of them can be
-    /// told apart from who does not without walking.
+    /// The waiters that are not shared, and those that are not permits. They show without a walk whether a waiter of
+    /// another mode is ahead of a place.
     not_shared: BTreeSet<Ticket>,
     not_permits: BTreeSet<Ticket>,
-    /// Those who wait for younger actors only.
+    /// The `wait_die` waiters.
     wait_die: BTreeSet<Ticket>,
-    /// What those who wait for a permit have stated.
+    /// The numbers of permits that waiters for a permit have stated.
     permits: u32,
 }
 
-/// How many want it in which way.
+/// The number of waiters of each mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) exclusive: usize,
@@ -76,7 +76,7 @@ impl Counts {
         self.exclusive + self.shared + self.permits
     }
 
-    /// Does everybody want it in the same way as this one, and could all have it so together?
+    /// Whether all waiters want this mode, and could hold it together.
     pub(crate) fn are_all_like(&self, mode: Mode) -> bool {
         match mode {
             Mode::Exclusive => self.total() == 0,
@@ -144,7 +144,7 @@ impl WaitQueue {
         Some(waiter)
     }
 
-    /// The waiter's actor stands, or no longer stands, in another place as well.
+    /// Marks whether the waiter's actor has another place as well.
     pub(crate) fn set_in_several_queues(&mut self, ticket: Ticket, is_in_several: bool) {
         if is_in_several {
             self.in_several_queues.insert(ticket);
@@ -162,7 +162,7 @@ impl WaitQueue {
         block.first_key_value().map(|(ticket, waiter)| (*ticket, waiter))
     }
 
-    /// The next to be considered after this place; without one, the first of all.
+    /// The next waiter after this place; without a place, the first one.
     pub(crate) fn after(&self, ticket: Option<Ticket>) -> Option<(Ticket, &Waiter)> {
         #[cfg(feature = "planted")]
         if crate::planted::Bug::LastInFirstOut.is_active() {
@@ -183,12 +183,12 @@ impl WaitQueue {
         block.last_key_value().map(|(ticket, _)| *ticket)
     }
 
-    /// The last of those who wait for younger actors only: each is older than all of them before it.
+    /// The last `wait_die` waiter: each is older than all of them before it.
     pub(crate) fn last_wait_die(&self) -> Option<&Waiter> {
         self.get(*self.wait_die.last()?)
     }
 
-    /// Those before this place whose actors stand elsewhere as well; without one, all of them.
+    /// The waiters before this place whose actors have other places as well; without a place, all such waiters.
     pub(crate) fn in_several_queues_before(
         &self,
         end: Option<Ticket>,
@@ -197,7 +197,8 @@ impl WaitQueue {
         self.in_several_queues.range(..end).filter_map(|ticket| Some((*ticket, self.get(*ticket)?)))
     }
 
-    /// The last before this place who could not have it together with one who wants it so; without one, of all.
+    /// The last waiter before this place that could not share the lock with this mode; without a place, the last of
+    /// all.
     pub(crate) fn last_unlike_before(&self, mode: Mode, end: Option<Ticket>) -> Option<Ticket> {
         let end = end.unwrap_or(Ticket(u64::MAX));
         match mode {
@@ -207,8 +208,7 @@ impl WaitQueue {
         }
     }
 
-    /// Could all who stand before this place have it together with one who wants it so? Without a place,
-    /// all of them are before.
+    /// Whether all waiters before this place could share the lock with this mode; without a place, all waiters.
     pub(crate) fn all_before_are_like(&self, mode: Mode, end: Option<Ticket>) -> bool {
         let first_unlike = match mode {
             Mode::Exclusive => self.first().map(|(ticket, _)| ticket),
@@ -218,7 +218,7 @@ impl WaitQueue {
         first_unlike.is_none_or(|first| end.is_some_and(|end| first >= end))
     }
 
-    /// 1 is next in line.
+    /// 1 is the first in the queue.
     pub(crate) fn position(&self, ticket: Ticket) -> u64 {
         let before: usize = self.blocks.range(..ticket.block()).map(|(_, block)| block.len()).sum();
         let beside =

@@ -1,8 +1,7 @@
-//! A resource: who holds it, who waits, and whether its door is closed.
+//! A resource: its holders, its queue, and whether a lock delay closes it.
 //!
-//! One that nobody holds or waits for is not in the table, unless a lock delay keeps it closed. A
-//! resource can be free and awaited: it is reserved for an acquire-all that waits for another one, or
-//! an operator has frozen it.
+//! A resource without holders and waiters is not in the table, unless a lock delay closes it. A resource can be free
+//! and have waiters: it is reserved for an acquire-all that also waits for another one, or an operator has frozen it.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -21,7 +20,7 @@ pub(crate) struct Resource {
     queue_state: Option<Box<QueueState>>,
 }
 
-/// Those who hold it. Usually that is one, who needs no allocation.
+/// The holds. Usually there is one, which needs no allocation.
 #[derive(Clone, Debug, Default)]
 enum Holders {
     #[default]
@@ -31,11 +30,11 @@ enum Holders {
     Many(Box<ManyHolds>),
 }
 
-/// By their keys; and where there are many, also by what else a session asks for them by.
+/// The holds by their keys. If there are many, also by the other fields by which a session refers to them.
 #[derive(Clone, Debug, Default)]
 struct ManyHolds {
     by_key: BTreeMap<HoldKey, Hold>,
-    /// Neither actor nor token of a hold change while there are others.
+    /// Valid because neither the actor nor the token of a hold changes while there are others.
     index: Option<HoldIndex>,
 }
 
@@ -46,7 +45,7 @@ struct HoldIndex {
     tokens: BTreeSet<(SessionId, FenceToken, RequestId)>,
 }
 
-/// Fewer are looked through one by one.
+/// Fewer holds are searched one by one.
 const INDEXED_MIN: usize = 64;
 
 impl ManyHolds {
@@ -94,11 +93,11 @@ impl HoldIndex {
     }
 }
 
-/// Those who wait, and a closed door.
+/// The waiters, and the lock delay.
 #[derive(Clone, Debug, Default)]
 struct QueueState {
     queue: WaitQueue,
-    /// A lock delay: nobody is granted before.
+    /// The end of a lock delay: nothing is granted before.
     closed_until: Option<LogicalTime>,
 }
 
@@ -149,7 +148,7 @@ impl Resource {
         self.drop_empty_queue();
     }
 
-    /// A line in which nobody stands costs nothing.
+    /// Frees the memory of an empty queue.
     pub(crate) fn drop_empty_queue(&mut self) {
         let empty = |state: &QueueState| state.queue.is_empty() && state.closed_until.is_none();
         if self.queue_state.as_deref().is_some_and(empty) {
@@ -196,8 +195,8 @@ impl Resource {
         one.into_iter().chain(many.into_iter().flatten())
     }
 
-    /// The hold that a session means. It is not guessed: of several shared ones, which have one token, any
-    /// could be that of another task.
+    /// The hold to which a session refers. An ambiguous reference is refused: several shared holds have one token, and
+    /// any of them could belong to another task.
     pub(crate) fn find_meant(
         &self,
         session: SessionId,
@@ -253,7 +252,7 @@ impl Resource {
         self.holds().next().map(|hold| hold.mode)
     }
 
-    /// The token that the readers of the present run have in common.
+    /// The token that the present shared holders have in common.
     pub(crate) fn shared_token(&self) -> Option<FenceToken> {
         let first = self.holds().next()?;
         (first.mode == Mode::Shared).then_some(first.token)
@@ -267,7 +266,7 @@ impl Resource {
         self.queue_state.as_ref()?.closed_until
     }
 
-    /// The number of permits that those have stated who hold or wait for one.
+    /// The number of permits that the holders and waiters have stated.
     pub(crate) fn stated_permits(&self) -> Option<u32> {
         match self.mode() {
             Some(Mode::Permit { limit }) => Some(limit),
@@ -283,8 +282,8 @@ impl Resource {
         matches!(self.holders, Holders::Nobody) && self.queue_state.is_none()
     }
 
-    /// Readers still hold it and nobody wants to convert: that one of them has left makes no difference to
-    /// those who wait, unless it was the last but the one who converts.
+    /// Whether shared holders remain and none of them converts. Then the release of one of them changes nothing for the
+    /// waiters.
     pub(crate) fn readers_only_go_on(&self) -> bool {
         self.holder_count() > 1 && self.mode() == Some(Mode::Shared)
     }

@@ -16,8 +16,8 @@ use crate::state::dense_map::DenseMap;
 use crate::state::session_waits::SessionWaits;
 use crate::state::size;
 
-/// What a heartbeat looks at and changes stands in the map of sessions itself. The rest, to which it is used as well, lies
-/// elsewhere: of 100,000 idle sessions it is not read.
+/// What a heartbeat looks at and changes stands in the map of sessions itself. The rest, to which it is used as well,
+/// lies elsewhere: of 100,000 idle sessions it is not read.
 #[derive(Clone, Debug)]
 pub(crate) struct Session {
     pub(crate) ttl: Span,

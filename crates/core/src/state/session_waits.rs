@@ -12,11 +12,11 @@ pub(crate) struct SessionWaits {
     /// Boxed, so that a long list of them is quick to walk through.
     by_request: BTreeMap<RequestId, Box<Wait>>,
     by_actor: BTreeSet<(ActorId, RequestId)>,
-    /// Those for one lock alone, exclusively: the lock can be handed to them.
+    /// The waits for a single lock, exclusively: such a lock can be transferred to them.
     lone: BTreeSet<(LockName, RequestId)>,
-    /// In how many places it stands by all of them.
+    /// The number of queue places of all of them.
     place_count: usize,
-    /// They take so much of the table's size.
+    /// Their share in the table's size.
     bytes: u64,
 }
 
@@ -55,7 +55,7 @@ impl SessionWaits {
             .filter_map(|(_, request)| Some((*request, self.get(*request)?)))
     }
 
-    /// Its waits for this lock alone, exclusively, in the order of their requests.
+    /// The waits for only this lock, exclusively, in the order of their requests.
     pub(crate) fn only_for(&self, name: &LockName) -> impl Iterator<Item = (RequestId, &Wait)> {
         self.lone
             .range((name.clone(), RequestId(0))..=(name.clone(), RequestId(u64::MAX)))
@@ -82,7 +82,7 @@ impl SessionWaits {
         self.by_request.is_empty()
     }
 
-    /// Is each wait known by its actor, and nothing else? Are its places counted?
+    /// Whether the index by actor and the count of places are right.
     pub(crate) fn are_indexed(&self) -> bool {
         let places = self.iter().map(|(_, wait)| wait.places.as_slice().len());
         places.sum::<usize>() == self.place_count

@@ -27,7 +27,8 @@ mod write;
 const VERSION: u8 = 4;
 /// What is written of a table of the first rules whose events are published.
 const VERSION_OF_PUBLICATION: u8 = 3;
-/// What is written of a table of the first rules whose events are not published: older nodes can read it, and it has one form only.
+/// What is written of a table of the first rules whose events are not published: older nodes can read it, and it has
+/// one form only.
 const VERSION_USUAL: u8 = 2;
 const DIGEST_BYTES: usize = 8;
 /// Before each entry of a list whose length is not known when it begins, and after the last.

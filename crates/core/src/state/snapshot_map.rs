@@ -1,12 +1,12 @@
-//! An ordered map that can be written down while it changes.
+//! An ordered map that can be snapshotted while it changes.
 //!
-//! A snapshot of half a million entries takes longer than a lock may wait, so it is written a few entries at
-//! a time. Whatever is about to change before the walk has come to it is written down first, as it was. So
-//! the bytes are those of the moment at which the walk began, and each entry is written once.
+//! Encoding half a million entries takes longer than callers may wait, so a walk writes a few entries at a time. An
+//! entry that changes before the walk has reached it is first copied as it was. So the bytes show the moment at which
+//! the walk began, and each entry is written once.
 //!
-//! The walk ends, and takes no more memory than what was there when it began and what is there now, however
-//! many entries come and go meanwhile: one that came later and is gone again leaves nothing, and behind the last
-//! one of the beginning it does not go.
+//! The walk ends, however many entries are added and removed meanwhile: it does not go past the entry that was last
+//! when it began. Its memory is bounded by the entries at its beginning and those of now. An entry that was added later
+//! and removed again leaves nothing.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -14,7 +14,7 @@ use core::ops::{Bound, Deref};
 
 use crate::state::dense_map::{DenseMap, Key};
 
-/// How an entry is written. One that is not worth keeping writes nothing.
+/// How an entry is encoded. An entry that need not be kept writes nothing.
 pub(crate) trait Written<K> {
     fn write(&self, key: &K, bytes: &mut Vec<u8>);
 }
@@ -22,7 +22,7 @@ pub(crate) trait Written<K> {
 /// An entry with more takes the room of several.
 const ENTRY_BYTES_USUAL: usize = 128;
 
-/// To read it, use it as the map that it is. To change it there are only the ways below.
+/// It derefs to the map for reads. Changes go only through the methods below.
 #[derive(Clone, Debug)]
 pub(crate) struct SnapshotMap<K, V> {
     map: DenseMap<K, V>,
@@ -31,11 +31,11 @@ pub(crate) struct SnapshotMap<K, V> {
 
 #[derive(Clone, Debug)]
 struct Walk<K> {
-    /// Up to here everything has been written.
+    /// All entries up to this key are written.
     done: Option<K>,
-    /// The last one when the walk began; none if there was none.
+    /// The last key when the walk began; none if the map was empty.
     end: Option<K>,
-    /// Entries beyond that have changed since the walk began, as they were then.
+    /// Unwritten entries that have changed since the walk began, as they were then.
     before: BTreeMap<K, Vec<u8>>,
 }
 
@@ -115,7 +115,7 @@ impl<K: Key + Clone, V: Written<K>> SnapshotMap<K, V> {
         walk.before.insert(key.clone(), bytes);
     }
 
-    /// What is written from now on is what is there now.
+    /// Begins a walk over the present entries.
     pub(crate) fn begin_walk(&mut self) {
         let end = self.map.last_key().cloned();
         self.walk = Some(Walk { done: None, end, before: BTreeMap::new() });
@@ -164,7 +164,7 @@ impl<K: Key + Clone, V: Written<K>> SnapshotMap<K, V> {
 }
 
 impl<K: Ord> Walk<K> {
-    /// Nothing was there when the walk began.
+    /// The map was empty when the walk began.
     fn is_beyond(&self, key: &K) -> bool {
         self.end.as_ref().is_none_or(|end| key > end)
     }

@@ -209,8 +209,8 @@ impl LockTable {
         self.applied_index
     }
 
-    /// The earliest of all deadlines: when the leader should write a [`Command::Tick`](crate::Command::Tick). Promotions
-    /// that are left for later go on with any entry, so a tick is due at once for them.
+    /// The earliest of all deadlines: when the leader should write a [`Command::Tick`](crate::Command::Tick).
+    /// Promotions that are left for later go on with any entry, so a tick is due at once for them.
     pub fn next_deadline(&self) -> Option<LogicalTime> {
         let reopening = self.closed.first().map(|(until, _)| *until);
         let deferred = (!self.deferred.is_empty()).then_some(self.now);

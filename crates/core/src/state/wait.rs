@@ -1,4 +1,4 @@
-//! A wait: one request that stands in a queue, or in several at once.
+//! A wait: one request in a queue, or in several at once.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -19,7 +19,7 @@ pub(crate) struct Wait {
     /// When it stops waiting.
     pub(crate) deadline: LogicalTime,
     pub(crate) terms: Box<Terms>,
-    /// What was asked.
+    /// The request, for deduplication.
     pub(crate) question: Question,
     /// The hold that it wants to convert; an acquire has none.
     pub(crate) converts: Option<Converts>,
@@ -32,7 +32,7 @@ pub(crate) struct Converts {
     pub(crate) token: FenceToken,
 }
 
-/// Where it stands. Usually that is one place, which needs no allocation.
+/// The queue places of a wait. Usually there is one, which needs no allocation.
 #[derive(Clone, Debug)]
 pub(crate) enum QueuePlaces {
     One(QueuePlace),
@@ -48,14 +48,14 @@ pub(crate) struct QueuePlace {
 }
 
 impl Wait {
-    /// What it takes, and what a grant will take.
+    /// Its size in the table, including that of its future grant.
     pub(crate) fn size_bytes(&self) -> u64 {
         let places = self.places.as_slice().iter();
         let holds: u64 = places.map(|place| size::of_hold(&place.name, &self.terms.metadata)).sum();
         size::WAIT + holds + self.question.answer_bytes(&Reply::Granted)
     }
 
-    /// The lock, if it waits for it alone, exclusively, and holds it in no other way.
+    /// The lock, if it waits only for this one, exclusively, and does not convert a hold of it.
     pub(crate) fn sole_name(&self) -> Option<&LockName> {
         match self.places.as_slice() {
             [place] if place.mode == Mode::Exclusive && self.converts.is_none() => {

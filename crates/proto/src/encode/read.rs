@@ -42,6 +42,7 @@ pub fn holder(info: HolderInfo, now: LogicalTime) -> Holder {
         held_for_ms: now.since(info.granted_at).as_ms(),
         remaining_ms: info.deadline.map(|deadline| deadline.since(now).as_ms()),
         session_remaining_ms: info.session_deadline.since(now).as_ms(),
+        session_ttl_ms: info.session_ttl.as_ms(),
         metadata: info.metadata.into_vec(),
         permits: permits(info.mode),
         reentries: info.reentries,
@@ -52,7 +53,7 @@ pub fn holder(info: HolderInfo, now: LogicalTime) -> Holder {
 
 /// The efficiency tier does not know when the session ends.
 pub fn holder_in_memory(info: HolderInfo, now: LogicalTime) -> Holder {
-    Holder { session_remaining_ms: 0, ..holder(info, now) }
+    Holder { session_remaining_ms: 0, session_ttl_ms: 0, ..holder(info, now) }
 }
 
 pub fn waiter(info: WaiterInfo, now: LogicalTime) -> Waiter {

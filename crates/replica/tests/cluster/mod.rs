@@ -74,7 +74,7 @@ pub(crate) struct Cluster {
     /// All messages that were sent.
     sent: Vec<Vec<u8>>,
     snapshots_sent: u64,
-    /// Somebody lies: messages may be refused, and nodes may stop.
+    /// The test injects false messages: nodes may refuse them, and may stop.
     lied_to: bool,
     stopped: Vec<(NodeId, Fatal)>,
 }
@@ -115,7 +115,7 @@ impl Cluster {
         ReplicaConfig {
             group: GroupId(1),
             node,
-            // Whoever joins knows nobody.
+            // A joining node knows no members.
             voters: (1..=self.size).map(NodeId).filter(|_| node.0 <= self.size).collect(),
             tick: Duration::from_millis(50),
             heartbeat_ticks: 2,
@@ -279,7 +279,7 @@ impl Cluster {
         self.snapshots_sent
     }
 
-    /// Hands over a message that nobody sent, and lets the node's loop turn.
+    /// Injects a message that no node sent, and runs one turn of the node.
     pub(crate) fn inject(&mut self, node: NodeId, message: &[u8]) {
         self.lied_to = true;
         if self.replicas.contains_key(&node) {
@@ -396,7 +396,7 @@ impl Cluster {
                 other => panic!("not a change: {other:?}"),
             }
         }
-        panic!("nobody changes the membership");
+        panic!("the membership change does not end");
     }
 
     pub(crate) fn run_until(&mut self, what: &str, mut is_so: impl FnMut(&Cluster) -> bool) {
@@ -431,7 +431,7 @@ impl Cluster {
         RequestId(self.last_request)
     }
 
-    /// An acquire that nobody waits for.
+    /// An acquire without waiting for its answer.
     pub(crate) fn acquire_soon(&mut self, node: NodeId, session: SessionId, name: &str) {
         let command = acquire(session, self.request(), name);
         self.call(node, command);

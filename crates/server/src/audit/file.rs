@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn it_goes_on_behind_the_last_whole_line_even_of_the_file_before() {
+    fn an_audit_file_continues_after_the_last_whole_line_even_of_an_older_file() {
         let dir = tempfile::tempdir().unwrap();
         let settings = settings(dir.path(), 1_000, 2);
         let at = |index| Some(Position { index, number: 0 });

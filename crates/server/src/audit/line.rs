@@ -12,9 +12,9 @@ use holdfast_core::command::Owner;
 use holdfast_core::{LogicalTime, PublicSessionId};
 use holdfast_replica::{Configuration, GroupId, Leadership, NodeId};
 
-use super::pen::Pen;
+use super::json_writer::JsonWriter;
+use super::short_names;
 use super::utc::utc;
-use super::words;
 use crate::events::{EventView, Position, Recorded};
 
 /// The parts of a line that tell when and where, around the number in the entry.
@@ -32,17 +32,17 @@ impl Stamp {
         }
         self.of = Some((unix_ms, index, at));
         self.before.clear();
-        let mut before = Pen::on(&mut self.before);
+        let mut before = JsonWriter::append_to(&mut self.before);
         before.text(b",\"time\":", &utc(unix_ms));
         before.number(b",\"unix_ms\":", unix_ms);
         before.number(b",\"group\":", GroupId::FIRST.0.into());
         before.number(b",\"index\":", index);
         before.put(b",\"number\":");
-        before.lift();
+        before.finish();
         self.after.clear();
-        let mut after = Pen::on(&mut self.after);
+        let mut after = JsonWriter::append_to(&mut self.after);
         after.number_above_zero(b",\"logical_time_ms\":", at.as_ms());
-        after.lift();
+        after.finish();
     }
 }
 
@@ -55,43 +55,43 @@ pub(crate) fn event(
     session: &[u8],
 ) {
     stamp.renew(recorded.unix_ms, recorded.position.index, recorded.at);
-    let mut pen = Pen::on(lines);
-    begin(&mut pen, stamp, words::of_kind(told.kind), recorded.position);
+    let mut json = JsonWriter::append_to(lines);
+    begin(&mut json, stamp, short_names::of_kind(told.kind), recorded.position);
     let mut is_first = true;
     for name in told.names.iter() {
         if std::mem::take(&mut is_first) {
-            pen.text(b",\"names\":[", name);
+            json.text(b",\"names\":[", name);
         } else {
-            pen.text(b",", name);
+            json.text(b",", name);
         }
     }
     if !is_first {
-        pen.put(b"]");
+        json.put(b"]");
     }
-    pen.put_slice(session);
-    pen.number_above_zero(b",\"request_id\":", told.request_id);
-    pen.number_above_zero(b",\"actor\":", told.actor);
-    pen.word_if_any(b",\"mode\":", words::of_mode(told.mode));
-    pen.number_as_text(b",\"token\":", told.token);
-    pen.word_if_any(b",\"reason\":", words::of_reason(told.reason));
-    pen.text_if_any(b",\"by\":", told.by);
-    pen.text_if_any(b",\"detail\":", &told.detail);
-    end(pen);
+    json.put_slice(session);
+    json.number_above_zero(b",\"request_id\":", told.request_id);
+    json.number_above_zero(b",\"actor\":", told.actor);
+    json.word_if_any(b",\"mode\":", short_names::of_mode(told.mode));
+    json.number_as_text(b",\"token\":", told.token);
+    json.word_if_any(b",\"reason\":", short_names::of_reason(told.reason));
+    json.text_if_any(b",\"by\":", told.by);
+    json.text_if_any(b",\"detail\":", &told.detail);
+    end(json);
 }
 
 /// Its public id, and its owner if that is known.
 pub(crate) fn session(session: PublicSessionId, owner: Option<&Owner>) -> String {
     let mut bytes = Vec::new();
-    let mut pen = Pen::on(&mut bytes);
-    pen.text(b",\"session\":", &session.to_string());
+    let mut json = JsonWriter::append_to(&mut bytes);
+    json.text(b",\"session\":", &session.to_string());
     if let Some(owner) = owner {
-        pen.text(b",\"owner\":{\"application\":", &owner.application);
-        pen.text(b",\"host\":", &owner.host);
-        pen.number(b",\"pid\":", owner.pid.into());
-        pen.text_if_any(b",\"note\":", &owner.note);
-        pen.put(b"}");
+        json.text(b",\"owner\":{\"application\":", &owner.application);
+        json.text(b",\"host\":", &owner.host);
+        json.number(b",\"pid\":", owner.pid.into());
+        json.text_if_any(b",\"note\":", &owner.note);
+        json.put(b"}");
     }
-    pen.lift();
+    json.finish();
     // It is made of texts.
     String::from_utf8(bytes).unwrap_or_default()
 }
@@ -99,41 +99,45 @@ pub(crate) fn session(session: PublicSessionId, owner: Option<&Owner>) -> String
 /// Of a file that was begun later than the log: nothing up to this position is in it.
 pub(crate) fn beginning(oldest: Position, unix_ms: u64) -> Vec<u8> {
     let detail = "the file begins here; what happened before is not in it";
-    special("beginning", oldest, unix_ms, |pen| pen.text(b",\"detail\":", detail))
+    special("beginning", oldest, unix_ms, |json| json.text(b",\"detail\":", detail))
 }
 
 /// Events are missing here; those after the snapshot of the leader, if one stands for them, were never counted.
 pub(crate) fn gap(after_index: u64, next: Position, unix_ms: u64, lost: u64) -> Vec<u8> {
     let detail = "events are missing: the writer was too far behind, or a snapshot stands for them";
-    special("gap", next, unix_ms, |pen| {
-        pen.text(b",\"detail\":", detail);
-        pen.number(b",\"lost\":", lost);
-        pen.number(b",\"after_index\":", after_index);
+    special("gap", next, unix_ms, |json| {
+        json.text(b",\"detail\":", detail);
+        json.number(b",\"lost\":", lost);
+        json.number(b",\"after_index\":", after_index);
     })
 }
 
 pub(crate) fn leadership(now: Leadership, position: Position, unix_ms: u64) -> Vec<u8> {
-    special("leadership", position, unix_ms, |pen| {
-        pen.text_if_any(b",\"detail\":", if now.is_here { "this node leads" } else { "" });
-        pen.number(b",\"leader\":", now.leader.map_or(0, |node| node.0));
-        pen.number(b",\"term\":", now.term);
+    special("leadership", position, unix_ms, |json| {
+        json.text_if_any(b",\"detail\":", if now.is_here { "this node leads" } else { "" });
+        json.number(b",\"leader\":", now.leader.map_or(0, |node| node.0));
+        json.number(b",\"term\":", now.term);
     })
 }
 
 pub(crate) fn membership(now: &Configuration, position: Position, unix_ms: u64) -> Vec<u8> {
-    special("membership", position, unix_ms, |pen| {
-        nodes_if_any(pen, b",\"voters\":[", &now.voters);
-        nodes_if_any(pen, b",\"outgoing\":[", &now.outgoing);
-        nodes_if_any(pen, b",\"learners\":[", &now.learners);
+    special("membership", position, unix_ms, |json| {
+        nodes_if_any(json, b",\"voters\":[", &now.voters);
+        nodes_if_any(json, b",\"outgoing\":[", &now.outgoing);
+        nodes_if_any(json, b",\"learners\":[", &now.learners);
     })
 }
 
-fn nodes_if_any<const N: usize>(pen: &mut Pen<'_>, label: &[u8; N], nodes: &BTreeSet<NodeId>) {
+fn nodes_if_any<const N: usize>(
+    json: &mut JsonWriter<'_>,
+    label: &[u8; N],
+    nodes: &BTreeSet<NodeId>,
+) {
     let mut nodes = nodes.iter();
     if let Some(first) = nodes.next() {
-        pen.number(label, first.0);
-        nodes.for_each(|node| pen.number(b",", node.0));
-        pen.put(b"]");
+        json.number(label, first.0);
+        nodes.for_each(|node| json.number(b",", node.0));
+        json.put(b"]");
     }
 }
 
@@ -141,27 +145,27 @@ fn special(
     event: &str,
     position: Position,
     unix_ms: u64,
-    more: impl FnOnce(&mut Pen<'_>),
+    more: impl FnOnce(&mut JsonWriter<'_>),
 ) -> Vec<u8> {
     let (mut line, mut stamp) = (Vec::new(), Stamp::default());
     stamp.renew(unix_ms, position.index, LogicalTime::ZERO);
-    let mut pen = Pen::on(&mut line);
-    begin(&mut pen, &stamp, event, position);
-    more(&mut pen);
-    end(pen);
+    let mut json = JsonWriter::append_to(&mut line);
+    begin(&mut json, &stamp, event, position);
+    more(&mut json);
+    end(json);
     line
 }
 
-fn begin(pen: &mut Pen<'_>, stamp: &Stamp, event: &str, position: Position) {
-    pen.word(b"{\"event\":", event);
-    pen.put_slice(&stamp.before);
-    pen.number(b"", position.number.into());
-    pen.put_slice(&stamp.after);
+fn begin(json: &mut JsonWriter<'_>, stamp: &Stamp, event: &str, position: Position) {
+    json.word(b"{\"event\":", event);
+    json.put_slice(&stamp.before);
+    json.number(b"", position.number.into());
+    json.put_slice(&stamp.after);
 }
 
-fn end(mut pen: Pen<'_>) {
-    pen.put(b"}\n");
-    pen.lift();
+fn end(mut json: JsonWriter<'_>) {
+    json.put(b"}\n");
+    json.finish();
 }
 
 #[cfg(test)]

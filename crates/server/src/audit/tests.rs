@@ -55,7 +55,7 @@ fn catch_up(audit: &mut Audit) {
 }
 
 #[test]
-fn what_the_ring_forgot_is_missing_by_number_and_the_line_says_so() {
+fn a_gap_line_has_the_number_of_events_that_the_ring_forgot() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("audit.jsonl");
     let settings = AuditSettings { file: file.clone(), bytes_max: 1 << 20, kept: 1 };
@@ -126,7 +126,7 @@ async fn run_through(settings: &AuditSettings, first_term: u64, electorates: &[E
 }
 
 #[tokio::test]
-async fn who_votes_and_learns_has_a_line_when_it_changes_and_none_when_the_log_is_applied_again() {
+async fn membership_changes_have_one_audit_line_each_and_none_on_replay() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("audit.jsonl");
     let settings = AuditSettings { file: file.clone(), bytes_max: 1 << 20, kept: 1 };
@@ -148,7 +148,7 @@ async fn who_votes_and_learns_has_a_line_when_it_changes_and_none_when_the_log_i
 }
 
 #[test]
-fn a_file_that_begins_later_than_the_log_says_so_once() {
+fn an_audit_file_that_begins_after_the_log_has_one_line_about_it() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("audit.jsonl");
     let settings = AuditSettings { file: file.clone(), bytes_max: 1 << 20, kept: 1 };
@@ -170,7 +170,7 @@ fn a_file_that_begins_later_than_the_log_says_so_once() {
 }
 
 #[tokio::test]
-async fn that_a_file_begins_late_stands_before_who_leads() {
+async fn the_line_about_a_late_begin_comes_before_the_leader_line() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("audit.jsonl");
     let settings = AuditSettings { file: file.clone(), bytes_max: 1 << 20, kept: 1 };
@@ -187,7 +187,7 @@ async fn that_a_file_begins_late_stands_before_who_leads() {
 }
 
 #[test]
-fn after_a_restart_what_is_in_the_file_is_not_written_again() {
+fn after_a_restart_no_audit_line_is_written_twice() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("audit.jsonl");
     let settings = AuditSettings { file: file.clone(), bytes_max: 1 << 20, kept: 1 };

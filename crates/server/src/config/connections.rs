@@ -36,6 +36,7 @@ pub struct ConnectionsConfig {
     pub bytes_per_connection_max: u64,
     /// Bytes of answers that clients have not read.
     pub unwritten_bytes_max: u64,
+    pub unwritten_bytes_per_address_max: u64,
     pub unwritten_bytes_per_connection_max: u64,
 }
 
@@ -55,6 +56,7 @@ impl Default for ConnectionsConfig {
             bytes_per_address_max: 64 * MIB,
             bytes_per_connection_max: 16 * MIB,
             unwritten_bytes_max: 256 * MIB,
+            unwritten_bytes_per_address_max: 64 * MIB,
             unwritten_bytes_per_connection_max: 4 * MIB,
         }
     }
@@ -83,6 +85,7 @@ impl ConnectionsConfig {
             ("connections.bytes_per_address_max", self.bytes_per_address_max),
             ("connections.bytes_per_connection_max", self.bytes_per_connection_max),
             ("connections.unwritten_bytes_max", self.unwritten_bytes_max),
+            ("connections.unwritten_bytes_per_address_max", self.unwritten_bytes_per_address_max),
             (
                 "connections.unwritten_bytes_per_connection_max",
                 self.unwritten_bytes_per_connection_max,

@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_work_is_refused_by_its_name() {
+    fn an_invalid_kafka_setting_is_refused_by_its_name() {
         let brokers = "brokers = [\"b:9092\"]";
         for (settings, word) in [
             ("topic = \"t\"".to_owned(), "brokers"),

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_listens_where_it_is_reached_unless_it_is_told_otherwise() {
+    fn a_node_listens_at_its_announced_address_by_default() {
         let config = with("client = \"127.0.0.9:1420\"").unwrap();
         let member = config.this_node().unwrap();
         let listening = config.listen.of(member);
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_counts_for_insecure_is_where_the_node_listens() {
+    fn the_listen_address_decides_whether_insecure_is_needed() {
         let words = with("peer = \"0.0.0.0:7421\"").unwrap_err();
         assert!(words.contains("peer in [listen] = '0.0.0.0:7421'"), "{words}");
         let behind_a_proxy = NodeConfig::EXAMPLE
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_others_are_told_can_be_dialled() {
+    fn an_announced_address_can_be_dialled() {
         let text = NodeConfig::EXAMPLE
             .replacen("insecure = false", "insecure = true ", 1)
             .replacen("client = \"127.0.0.1:7420\"", "client = \"0.0.0.0:7420\"", 1)

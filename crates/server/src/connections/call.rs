@@ -47,6 +47,10 @@ pub(crate) enum TooMuch {
     CallsOfAddress { max: usize },
     #[error("{bytes} bytes of answers to this connection were not read")]
     UnreadOfConnection { bytes: usize },
+    #[error("{bytes} bytes of answers to this address were not read")]
+    UnreadOfAddress { bytes: usize },
+    #[error("{bytes} bytes of answers of this node were not read, some of them by this client")]
+    UnreadOfPort { bytes: usize },
 }
 
 impl Call {

@@ -46,6 +46,7 @@ pub(super) struct Address {
     pub(super) calls: usize,
     pub(super) unfinished: usize,
     pub(super) bytes: usize,
+    pub(super) unwritten: usize,
     /// Those first that never had a request, and among them those that have been idle for longest.
     pub(super) idle: BTreeMap<(bool, u64), u64>,
 }
@@ -76,25 +77,43 @@ pub(super) enum NoRoom {
 }
 
 impl Entry {
-    /// Whether more may be made for the client: of answers to reads, of watches.
-    pub(super) fn check_unread(&self, of_all: usize, limits: &PortLimits) -> Result<(), TooMuch> {
-        let is_too_much = self.unwritten >= limits.unwritten_per_connection_max
-            || (self.unwritten > 0 && of_all >= limits.unwritten_max);
-        self.too_much_unread_if(is_too_much)
-    }
-
     /// Whether a request may begin. Answers to changes are made in any case, and watches leave them room.
     pub(super) fn check_unread_at_begin(&self, limits: &PortLimits) -> Result<(), TooMuch> {
-        self.too_much_unread_if(self.unwritten / 2 >= limits.unwritten_per_connection_max)
-    }
-
-    fn too_much_unread_if(&self, is_too_much: bool) -> Result<(), TooMuch> {
-        let bytes = self.unwritten;
-        if is_too_much { Err(TooMuch::UnreadOfConnection { bytes }) } else { Ok(()) }
+        if self.unwritten / 2 < limits.unwritten_per_connection_max {
+            return Ok(());
+        }
+        Err(TooMuch::UnreadOfConnection { bytes: self.unwritten })
     }
 }
 
 impl State {
+    /// Whether more may be made for the client of a connection: of answers to reads, of watches. One that has read
+    /// everything gets more in any case.
+    pub(super) fn check_unread(&self, number: u64, limits: &PortLimits) -> Result<(), TooMuch> {
+        let Some(entry) = self.connections.get(&number) else { return Ok(()) };
+        let (bytes, address) = (entry.unwritten, entry.connection.address);
+        let of_address = self.addresses.get(&address).map_or(0, |of| of.unwritten);
+        if bytes >= limits.unwritten_per_connection_max {
+            Err(TooMuch::UnreadOfConnection { bytes })
+        } else if bytes > 0 && of_address >= limits.unwritten_per_address_max {
+            Err(TooMuch::UnreadOfAddress { bytes: of_address })
+        } else if bytes > 0 && self.used.unwritten >= limits.unwritten_max {
+            Err(TooMuch::UnreadOfPort { bytes: self.used.unwritten })
+        } else {
+            Ok(())
+        }
+    }
+
+    pub(super) fn change_unwritten(&mut self, number: u64, change: impl Fn(usize) -> usize) {
+        let Some(entry) = self.connections.get_mut(&number) else { return };
+        let before = entry.unwritten;
+        entry.unwritten = change(before);
+        self.used.unwritten = self.used.unwritten - before + entry.unwritten;
+        if let Some(of) = self.addresses.get_mut(&entry.connection.address) {
+            of.unwritten = of.unwritten - before + entry.unwritten;
+        }
+    }
+
     pub(super) fn next_number(&mut self) -> u64 {
         self.last_number += 1;
         self.last_number
@@ -166,6 +185,7 @@ impl State {
             of.calls -= entry.calls;
             of.unfinished -= entry.unfinished;
             of.bytes -= entry.bytes;
+            of.unwritten -= entry.unwritten;
             if of.connections == 0 {
                 self.addresses.remove(&address);
             }

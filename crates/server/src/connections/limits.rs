@@ -23,6 +23,7 @@ pub(crate) struct PortLimits {
     pub(crate) bytes_per_connection_max: usize,
     /// Of answers that are made and not written out.
     pub(crate) unwritten_max: usize,
+    pub(crate) unwritten_per_address_max: usize,
     pub(crate) unwritten_per_connection_max: usize,
     /// From the accept to the first request.
     pub(crate) first_request_timeout: Duration,
@@ -56,6 +57,7 @@ impl PortLimits {
             bytes_per_address_max: number(config.bytes_per_address_max),
             bytes_per_connection_max: number(config.bytes_per_connection_max),
             unwritten_max: number(config.unwritten_bytes_max),
+            unwritten_per_address_max: number(config.unwritten_bytes_per_address_max),
             unwritten_per_connection_max: number(config.unwritten_bytes_per_connection_max),
             first_request_timeout: time(config.first_request_ms),
             idle_timeout: time(config.idle_ms),
@@ -80,6 +82,7 @@ impl PortLimits {
             bytes_per_address_max: 4 * MIB,
             bytes_per_connection_max: MIB,
             unwritten_max: 64 * MIB,
+            unwritten_per_address_max: 32 * MIB,
             unwritten_per_connection_max: 4 * MIB,
             first_request_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(60),

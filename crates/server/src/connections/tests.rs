@@ -24,6 +24,7 @@ fn limits() -> PortLimits {
         bytes_per_address_max: 300,
         bytes_per_connection_max: 200,
         unwritten_max: 3_000,
+        unwritten_per_address_max: 2_500,
         unwritten_per_connection_max: 2_000,
         request_timeout: REQUEST_TIMEOUT,
         ..PortLimits::of_http()
@@ -54,7 +55,7 @@ fn answered(open: &OpenConnection) -> Arc<Call> {
 }
 
 #[test]
-fn an_address_that_opens_many_and_says_nothing_closes_its_own_and_keeps_no_other_out() {
+fn silent_connections_of_one_address_close_each_other_and_no_others() {
     let port = port();
     let mut silent: Vec<OpenConnection> = Vec::new();
     for _ in 0..100 {
@@ -117,7 +118,7 @@ fn connections_that_are_closed_have_to_go_before_many_more_are_closed_for_others
 }
 
 #[test]
-fn those_that_never_asked_for_anything_give_way_first() {
+fn connections_without_any_request_are_closed_first() {
     let port = port();
     let asked = admit(&port, address(1)).unwrap();
     drop(answered(&asked));
@@ -236,7 +237,7 @@ async fn send(pieces: &Pieces, bytes: &[u8]) {
 const MESSAGE: Shape = Shape::Message { bytes_max: 1_000 };
 
 #[tokio::test]
-async fn a_message_is_given_away_whole_and_counts_as_it_comes() {
+async fn a_message_is_passed_on_whole_and_counted_as_it_arrives() {
     let port = port();
     let open = admit(&port, address(1)).unwrap();
     let (pieces, mut body) = body(&open, MESSAGE);
@@ -261,7 +262,7 @@ async fn a_message_is_given_away_whole_and_counts_as_it_comes() {
 }
 
 #[tokio::test]
-async fn a_message_that_claims_too_much_or_has_too_much_is_refused_in_words() {
+async fn a_message_that_claims_or_has_too_many_bytes_is_refused() {
     let port = port();
     let open = admit(&port, address(1)).unwrap();
     for (sent, words) in [(message(1_001, 3), "1001 bytes"), (message(900, 300), "connection")] {
@@ -325,7 +326,7 @@ async fn a_connection_whose_answers_are_not_written_gets_no_more_of_them() {
 }
 
 #[test]
-fn nothing_is_kept_of_a_connection_that_is_gone() {
+fn a_closed_connection_leaves_no_state() {
     let port = port();
     let open = admit(&port, address(1)).unwrap();
     let connection: Weak<Connection> = Arc::downgrade(open.connection());

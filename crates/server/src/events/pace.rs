@@ -1,7 +1,7 @@
 //! How often a reader of the ring wakes.
 //!
-//! The shard records some thousand times a second. To wake for each time would cost more than to read: so the
-//! first event is read at once, and while more happen a reader looks only every so often, and then takes all.
+//! The shard records events some thousand times a second. Waking a reader each time would cost more than reading. So a
+//! reader reads the first event at once. While more follow, it reads only at intervals, and then takes all of them.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_look_is_at_once_and_those_that_follow_have_to_wait() {
+    fn the_first_read_is_immediate_and_later_ones_keep_the_pace() {
         let every = Duration::from_millis(20);
         let mut pace = Pace::new(every);
         let start = Instant::now();

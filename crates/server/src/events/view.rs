@@ -38,7 +38,8 @@ pub(crate) enum NamesView<'a> {
     Many(&'a Names),
 }
 
-/// A session, by what is at hand. The public id of a secret one is costly to compute: see [`SessionTexts`](super::SessionTexts).
+/// A session, by what is at hand. The public id of a secret one is costly to compute: see
+/// [`SessionTexts`](super::SessionTexts).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SessionView {
     None,

@@ -14,7 +14,7 @@ pub(super) fn routes(shown: Shown) -> Router {
 
 /// A node without a leader is alive: to restart it would not give it one.
 async fn alive(State(shown): State<Shown>) -> (StatusCode, String) {
-    match shown.pulse.stopped_for() {
+    match shown.watchdog.stopped_for() {
         None => (StatusCode::OK, "alive\n".to_owned()),
         Some(time) => (
             StatusCode::SERVICE_UNAVAILABLE,

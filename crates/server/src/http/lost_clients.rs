@@ -22,7 +22,7 @@ const STAY_MAX: Duration = Duration::from_secs(5);
 const STREAMS_MAX: u32 = 16;
 
 /// What they are told.
-pub(crate) fn words_for_clients(membership: &Membership) -> Arc<str> {
+pub(crate) fn explain_to_clients(membership: &Membership) -> Arc<str> {
     let (me, clients) = (membership.me, membership.client_address(Some(membership.me)));
     format!("this is the HTTP port of node {me}; clients use {clients}").into()
 }

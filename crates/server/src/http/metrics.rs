@@ -23,7 +23,7 @@ async fn metrics(State(shown): State<Shown>, headers: HeaderMap) -> Response {
     let extra = Extra {
         node: shown.node.0,
         ready: shown.readiness.borrow().is_serving(),
-        uptime_seconds: shown.pulse.age().as_secs_f64(),
+        uptime_seconds: shown.watchdog.age().as_secs_f64(),
         started_unix_seconds: shown.started_unix_ms as f64 / 1e3,
         inbox_operations,
         inbox_refusals,

@@ -1,4 +1,4 @@
-//! The connection to Kafka. Whatever fails ends it; whoever wants to go on connects anew.
+//! The connection to Kafka. Any failure ends it, and the publisher connects again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use rskafka::client::{Client, ClientBuilder};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::outbox::{Outbox, Parcel};
+use super::outbox::{Outbox, RecordBatch};
 use crate::config::KafkaConfig;
 
 /// What brokers answer is small.
@@ -109,9 +109,9 @@ impl Broker {
             }
         }
         let mut sending = JoinSet::new();
-        for (partition, parcels) in std::mem::take(&mut outbox.waiting) {
+        for (partition, batches) in std::mem::take(&mut outbox.waiting) {
             let Some(client) = self.open.get(&partition).map(Arc::clone) else { continue };
-            sending.spawn(send(client, partition, parcels, self.timeout));
+            sending.spawn(send(client, partition, batches, self.timeout));
         }
         let mut result = Ok(());
         while let Some(sent) = sending.join_next().await {
@@ -128,38 +128,38 @@ impl Broker {
     }
 }
 
-type Parcels = std::collections::VecDeque<Parcel>;
+type RecordBatches = std::collections::VecDeque<RecordBatch>;
 
 async fn send(
     client: Arc<PartitionClient>,
     partition: i32,
-    mut parcels: Parcels,
+    mut batches: RecordBatches,
     patience: Duration,
-) -> (i32, Parcels, Delivered, Result<(), Failure>) {
+) -> (i32, RecordBatches, Delivered, Result<(), Failure>) {
     let mut sent = Delivered::default();
-    while let Some(parcel) = parcels.pop_front() {
-        let records = parcel.records.clone();
+    while let Some(batch) = batches.pop_front() {
+        let records = batch.records.clone();
         let produced = client.produce(records, Compression::NoCompression);
         match within(patience, async { Ok(produced.await?) }).await {
             Ok(_) => {
-                sent.records += parcel.records.len() as u64;
-                let sizes = parcel.records.iter().map(rskafka::record::Record::approximate_size);
+                sent.records += batch.records.len() as u64;
+                let sizes = batch.records.iter().map(rskafka::record::Record::approximate_size);
                 sent.bytes += sizes.sum::<usize>() as u64;
             }
-            Err(failure) if failure.is_too_large() => match parcel.split() {
+            Err(failure) if failure.is_too_large() => match batch.split() {
                 Some([first, second]) => {
-                    parcels.push_front(second);
-                    parcels.push_front(first);
+                    batches.push_front(second);
+                    batches.push_front(first);
                 }
                 None => sent.refused += 1,
             },
             Err(failure) => {
-                parcels.push_front(parcel);
-                return (partition, parcels, sent, Err(failure));
+                batches.push_front(batch);
+                return (partition, batches, sent, Err(failure));
             }
         }
     }
-    (partition, parcels, sent, Ok(()))
+    (partition, batches, sent, Ok(()))
 }
 
 impl Failure {

@@ -35,7 +35,7 @@ mod tests {
 
     /// The numbers of Kafka's own test of its hash.
     #[test]
-    fn it_is_the_hash_of_kafkas_producers() {
+    fn the_partition_hash_is_that_of_kafka_producers() {
         for (text, hash) in [
             ("21", -973_932_308),
             ("foobar", -790_332_482),

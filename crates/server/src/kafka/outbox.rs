@@ -1,4 +1,4 @@
-//! Records on their way: for each partition in order, in parcels that a broker accepts.
+//! Records to send: for each partition in order, in batches that a broker accepts.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -9,7 +9,7 @@ use rskafka::record::Record;
 use super::murmur::partition_of;
 
 /// Brokers refuse a request of more than 1 MiB for a partition, unless told otherwise.
-const PARCEL_BYTES_MAX: usize = 512 << 10;
+const RECORD_BATCH_BYTES_MAX: usize = 512 << 10;
 /// What a record takes beside its key and value, at most.
 const RECORD_BYTES_EXTRA: usize = 64;
 /// How many events there were up to this one; none is missing if no number is.
@@ -17,7 +17,7 @@ const SEQUENCE: &str = "sequence";
 
 /// What is sent in one request.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Parcel {
+pub(super) struct RecordBatch {
     pub(super) records: Vec<Record>,
     bytes: usize,
 }
@@ -25,7 +25,7 @@ pub(super) struct Parcel {
 #[derive(Debug)]
 pub(super) struct Outbox {
     partitions: i32,
-    pub(super) waiting: BTreeMap<i32, VecDeque<Parcel>>,
+    pub(super) waiting: BTreeMap<i32, VecDeque<RecordBatch>>,
     bytes: usize,
 }
 
@@ -50,7 +50,7 @@ impl Outbox {
         }
     }
 
-    /// Whoever reads any partition has to know that something is missing.
+    /// A reader of any partition must see that events are missing.
     pub(super) fn put_gap(&mut self, line: &[u8], unix_ms: u64) {
         for partition in 0..self.partitions {
             self.put(partition, None, line, unix_ms, None);
@@ -91,33 +91,33 @@ impl Outbox {
             headers: headers.into_iter().collect(),
             timestamp: DateTime::from_timestamp_millis(unix_ms).unwrap_or_default(),
         };
-        let parcels = self.waiting.entry(partition).or_default();
-        match parcels.back_mut() {
-            Some(last) if last.bytes + bytes <= PARCEL_BYTES_MAX => last.add(record, bytes),
+        let batches = self.waiting.entry(partition).or_default();
+        match batches.back_mut() {
+            Some(last) if last.bytes + bytes <= RECORD_BATCH_BYTES_MAX => last.add(record, bytes),
             _ => {
-                let mut parcel = Parcel::default();
-                parcel.add(record, bytes);
-                parcels.push_back(parcel);
+                let mut batch = RecordBatch::default();
+                batch.add(record, bytes);
+                batches.push_back(batch);
             }
         }
         self.bytes += bytes;
     }
 }
 
-impl Parcel {
+impl RecordBatch {
     fn add(&mut self, record: Record, bytes: usize) {
         self.records.push(record);
         self.bytes += bytes;
     }
 
     /// Two smaller ones; none of a single record.
-    pub(super) fn split(mut self) -> Option<[Parcel; 2]> {
+    pub(super) fn split(mut self) -> Option<[RecordBatch; 2]> {
         if self.records.len() < 2 {
             return None;
         }
         let second = self.records.split_off(self.records.len() / 2);
         let bytes = self.bytes / 2;
-        Some([Parcel { records: self.records, bytes }, Parcel { records: second, bytes }])
+        Some([RecordBatch { records: self.records, bytes }, RecordBatch { records: second, bytes }])
     }
 }
 
@@ -134,8 +134,8 @@ mod tests {
     }
 
     fn keys(outbox: &Outbox) -> Vec<Option<String>> {
-        let parcels = outbox.waiting.values().flatten();
-        let records = parcels.flat_map(|parcel| &parcel.records);
+        let batches = outbox.waiting.values().flatten();
+        let records = batches.flat_map(|batch| &batch.records);
         let key = |key: &Vec<u8>| String::from_utf8_lossy(key).into_owned();
         records.map(|record| record.key.as_ref().map(key)).collect()
     }
@@ -147,7 +147,7 @@ mod tests {
         let mut found = keys(&outbox);
         found.sort();
         assert_eq!(found, [Some("a".to_owned()), Some("b".to_owned())]);
-        let mut records = outbox.waiting.values().flatten().flat_map(|parcel| &parcel.records);
+        let mut records = outbox.waiting.values().flatten().flat_map(|batch| &batch.records);
         assert!(records.all(|record| record.value.as_deref() == Some(b"{}")
             && record.headers.get(SEQUENCE).map(Vec::as_slice) == Some(b"7")));
     }
@@ -155,21 +155,21 @@ mod tests {
     #[test]
     fn one_name_keeps_to_one_partition_in_order_and_parcels_stay_small() {
         let mut outbox = Outbox::new(3);
-        let line = vec![b'x'; PARCEL_BYTES_MAX / 3];
+        let line = vec![b'x'; RECORD_BATCH_BYTES_MAX / 3];
         for number in 0..10 {
             outbox.put_event(&event(&["a"], "s"), &line, number);
         }
         assert_eq!(outbox.waiting.len(), 1);
-        let parcels = outbox.waiting.values().next().unwrap();
-        assert!(parcels.iter().all(|parcel| parcel.bytes <= PARCEL_BYTES_MAX), "{parcels:?}");
-        let records = parcels.iter().flat_map(|parcel| &parcel.records);
+        let batches = outbox.waiting.values().next().unwrap();
+        assert!(batches.iter().all(|batch| batch.bytes <= RECORD_BATCH_BYTES_MAX), "{batches:?}");
+        let records = batches.iter().flat_map(|batch| &batch.records);
         let numbers = records.map(|record| record.headers[SEQUENCE].clone());
         let expected = (0..10_u64).map(|number| number.to_string().into_bytes());
         assert!(numbers.eq(expected));
     }
 
     #[test]
-    fn a_gap_is_told_in_every_partition() {
+    fn a_gap_is_published_in_every_partition() {
         let mut outbox = Outbox::new(5);
         outbox.put_gap(b"{}", 0);
         assert_eq!((outbox.waiting.len(), keys(&outbox)), (5, vec![None; 5]));

@@ -73,7 +73,7 @@ impl Publisher {
     }
 
     async fn publish(&mut self) {
-        let publication = self.where_to_go_on().await;
+        let publication = self.resume_position().await;
         let Publication { through, index, term, .. } = publication;
         let reached = Reached { through, index: index.0, term };
         self.elections.published(term);
@@ -112,7 +112,7 @@ impl Publisher {
         let mut news = self.events.news();
         loop {
             news.borrow_and_update();
-            // A topic that was made anew may have other partitions.
+            // A recreated topic may have other partitions.
             let fits = |batch: &Batch| batch.outbox.is_for(broker.partitions());
             at.batch = at.batch.take().filter(fits);
             if at.batch.is_none() {
@@ -209,11 +209,11 @@ impl Publisher {
     }
 
     /// What the log says of those before; the first time ever, it begins to count.
-    async fn where_to_go_on(&self) -> Publication {
+    async fn resume_position(&self) -> Publication {
         const NOTHING_NEW: Reached = Reached { through: 0, index: 0, term: 0 };
         let (mut pause, mut was_told) = (PAUSE_MIN, false);
         loop {
-            if let Some(publication) = self.tell_the_log(NOTHING_NEW).await {
+            if let Some(publication) = self.record_progress(NOTHING_NEW).await {
                 return publication;
             }
             if pause == PAUSE_MAX && !std::mem::replace(&mut was_told, true) {
@@ -234,14 +234,14 @@ impl Publisher {
         }
         at.mark_due = None;
         if at.reached != at.marked {
-            match self.tell_the_log(at.reached).await {
+            match self.record_progress(at.reached).await {
                 Some(_) => at.marked = at.reached,
                 None => at.mark_due = Some(Instant::now() + MARK_INTERVAL),
             }
         }
     }
 
-    async fn tell_the_log(&self, reached: Reached) -> Option<Publication> {
+    async fn record_progress(&self, reached: Reached) -> Option<Publication> {
         let Reached { through, index, term } = reached;
         let command = Command::EventsPublished { through, index: LogIndex(index), term };
         let (reply, answer) = oneshot::channel();

@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_and_every_outcome_has_its_word() {
+    fn every_kind_and_every_outcome_has_its_label() {
         let operations = Operations::default();
         operations.add(Kind::Acquire, Settled::TimedOut);
         operations.add(Kind::Internal, Settled::Unavailable);

@@ -620,7 +620,7 @@ mod tests {
     }
 
     #[test]
-    fn both_formats_say_the_same_of_a_counter() {
+    fn both_metric_formats_have_the_same_counters() {
         let metrics = Arc::new(Metrics::new());
         metrics.grants.add(3);
         let open = page(&metrics, Extra::default(), true).unwrap();

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_linux_writes_is_read() {
+    fn the_process_statistics_of_linux_are_read() {
         assert_eq!(resident_bytes("Name:\tx\nVmRSS:\t   12 kB\n"), Some(12 * 1024));
         let stat = "7 (a ) b) S 1 7 7 0 -1 4194304 90 0 0 0 150 50 0 0 20 0 1 0 9";
         assert_eq!(cpu_seconds(stat), Some(2.0));

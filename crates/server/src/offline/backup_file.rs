@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backup_has_its_name_only_when_it_is_whole() {
+    fn a_backup_file_gets_its_name_only_when_complete() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("backup");
         let mut writer = BackupWriter::begin(&path, &received(b"12345")).unwrap();
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_sends_more_than_announced_is_cut_off() {
+    fn a_sender_of_more_bytes_than_announced_is_cut_off() {
         let dir = tempfile::tempdir().unwrap();
         let mut writer =
             BackupWriter::begin(&dir.path().join("backup"), &received(b"12345")).unwrap();

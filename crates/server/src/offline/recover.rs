@@ -43,13 +43,13 @@ pub struct Survivor {
 
 #[derive(Debug)]
 enum Stage {
-    Found(Box<Found>),
+    Found(Box<FoundState>),
     /// An earlier recovery was interrupted when nothing was left to decide.
     Interrupted,
 }
 
 #[derive(Debug)]
-struct Found {
+struct FoundState {
     identity: Identity,
     state: SnapshotFile,
     membership: Membership,
@@ -101,7 +101,7 @@ impl Survivor {
             return Err(OfflineError::Removed { node });
         }
         let logical_time = table.now();
-        let found = Found { identity, state, membership, logical_time, _disk: disk };
+        let found = FoundState { identity, state, membership, logical_time, _disk: disk };
         Ok(Survivor { config: config.clone(), stage: Stage::Found(Box::new(found)) })
     }
 
@@ -122,14 +122,14 @@ impl Survivor {
     }
 
     /// Makes the node the only one of a new cluster.
-    pub fn go_on_alone(self, options: NewClusterOptions) -> Result<Recovered, OfflineError> {
+    pub fn recover_alone(self, options: NewClusterOptions) -> Result<Recovered, OfflineError> {
         let directory = &self.config.data_dir;
         let new = match &self.stage {
             Stage::Interrupted => None,
             Stage::Found(found) => Some(prepare(&self.config, found, options)?),
         };
         let recovering = directory.join(RECOVERING_DIR);
-        change_places(directory, &recovering)?;
+        swap_directories(directory, &recovering)?;
         let aside = directory.join(format!("before-recovery-{}", unix_ms()));
         rename(&recovering, &aside)?;
         sync_dir(directory)?;
@@ -149,7 +149,7 @@ impl Survivor {
 /// Writes all new files where nobody looks for them. The last step decides.
 fn prepare(
     config: &NodeConfig,
-    found: &Found,
+    found: &FoundState,
     options: NewClusterOptions,
 ) -> Result<NewCluster, OfflineError> {
     let recovering = config.data_dir.join(RECOVERING_DIR);
@@ -172,7 +172,7 @@ fn prepare(
 }
 
 /// Whatever of it was done before is not done again.
-fn change_places(directory: &Path, recovering: &Path) -> Result<(), OfflineError> {
+fn swap_directories(directory: &Path, recovering: &Path) -> Result<(), OfflineError> {
     let (new, old) = (recovering.join(NEW_DIR), recovering.join(OLD_DIR));
     for name in [identity::FILE, LOG_DIR, initial_members::FILE, known_peers::FILE] {
         let is_old = new.join(name).exists() || name == known_peers::FILE;

@@ -113,7 +113,7 @@ impl PeerPort {
     {
         let stopping = self.stopping.clone();
         let (others, other_connections) = mpsc::channel(NEW_CONNECTIONS_MAX);
-        let sorting = self.clone().sort(incoming, others);
+        let sorting = self.clone().detect_protocols(incoming, others);
         let serving = self.router(forwarded).serve_with_incoming_shutdown(
             ReceiverStream::new(other_connections),
             async move {
@@ -129,7 +129,11 @@ impl PeerPort {
     }
 
     /// Wires go to the shard, and all others to the service.
-    async fn sort(self, mut incoming: TcpIncoming, others: mpsc::Sender<io::Result<TcpStream>>) {
+    async fn detect_protocols(
+        self,
+        mut incoming: TcpIncoming,
+        others: mpsc::Sender<io::Result<TcpStream>>,
+    ) {
         let places = Arc::new(Semaphore::new(NEW_CONNECTIONS_MAX));
         loop {
             let next = tokio::select! {
@@ -187,7 +191,7 @@ impl PeerPort {
     }
 
     fn router<F: ForwardService>(self, forwarded: ForwardServiceServer<F>) -> Router {
-        let words = self.words_for_clients();
+        let words = self.explain_to_clients();
         let lost_clients = WrongPort::<LockServiceServer<()>>::new(&words);
         let lost_operators = WrongPort::<ClusterServiceServer<()>>::new(&words);
         let service = PeerServiceServer::new(self).max_decoding_message_size(FRAME_BYTES_MAX);
@@ -201,7 +205,7 @@ impl PeerPort {
             .add_service(lost_operators)
     }
 
-    fn words_for_clients(&self) -> String {
+    fn explain_to_clients(&self) -> String {
         let membership = &self.handshake.membership;
         format!(
             "this is the peer port of node {}; clients use {}",
@@ -323,9 +327,9 @@ impl PeerService for PeerPort {
                 return;
             }
             port.links.meet(from, &peer.member.peer_address);
-            links::introduce(&port.shard, peer).await;
-            let last_word = tokio::select! {
-                last_word = port.listen(from, &mut frames) => last_word,
+            links::identify_peer(&port.shard, peer).await;
+            let termination = tokio::select! {
+                termination = port.listen(from, &mut frames) => termination,
                 () = replies.closed() => None,
             };
             if !held.was_used() {
@@ -334,7 +338,7 @@ impl PeerService for PeerPort {
             }
             // Its wire ends.
             drop(held);
-            if let Some(status) = last_word {
+            if let Some(status) = termination {
                 let _ = replies.send(Err(status)).await;
             }
         });

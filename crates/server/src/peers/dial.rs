@@ -51,7 +51,7 @@ pub(super) async fn keep_dialled(link: Arc<Link>, address: Address, handshake: A
             End::NoConnection(why) => tracing::debug!(%node, %address, why, "cannot reach peer"),
             End::NobodyThere(why) => {
                 tracing::debug!(%node, %address, why, "nobody listens at the peer's address");
-                link.tell_refused();
+                link.report_refused();
             }
             End::Broke(why) => {
                 tracing::info!(%node, %address, why, "lost the connection to peer");
@@ -72,7 +72,7 @@ pub(super) async fn keep_dialled(link: Arc<Link>, address: Address, handshake: A
             }
             End::Removed(words) => {
                 tracing::error!(%node, %address, "peer refused: {words}");
-                link.tell_removed().await;
+                link.report_removed().await;
                 sleep(PAUSE_AFTER_REFUSAL).await;
                 continue;
             }
@@ -108,7 +108,7 @@ async fn one_connection(link: &Link, address: &Address, handshake: &Handshake) -
         Err(_) => return End::NoConnection("it did not welcome us in time".to_owned()),
     };
     match handshake.check_welcome(node, &welcome) {
-        Ok(peer) => link.introduce(peer).await,
+        Ok(peer) => link.identify(peer).await,
         Err(refusal) => return End::Refused(refusal.to_string()),
     }
 
@@ -126,11 +126,11 @@ async fn one_connection(link: &Link, address: &Address, handshake: &Handshake) -
     }
     link.set_ticket(Some(ticket));
     tracing::info!(%node, %address, "connected to peer");
-    let last_word = tokio::select! {
-        last_word = replies.message() => last_word,
+    let termination = tokio::select! {
+        termination = replies.message() => termination,
         () = link.broken() => return End::Broke("the wire broke".to_owned()),
     };
-    match last_word {
+    match termination {
         Ok(Some(_)) => End::Broke("it welcomed us twice".to_owned()),
         Ok(None) => End::Broke("it ended the stream".to_owned()),
         Err(status) if is_removal(&status) => End::Removed(status.message().to_owned()),
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_port_that_refuses_is_told_from_a_host_that_cannot_be_found() {
+    async fn a_refused_connection_differs_from_an_unknown_host() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let shut = listener.local_addr().unwrap().to_string();
         drop(listener);

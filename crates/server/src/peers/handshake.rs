@@ -124,7 +124,7 @@ impl Handshake {
     /// Who dials.
     pub(super) fn check_hello(&self, hello: &Hello) -> Result<Peer, Refusal> {
         self.check_cluster(hello.version, &hello.cluster, &hello.cluster_id)?;
-        let me = self.introduction();
+        let me = self.describe_self();
         if hello.to_node != self.identity.node.0 {
             return Err(Refusal::NotTheOneWanted { me, wanted: hello.to_node });
         }
@@ -135,7 +135,7 @@ impl Handshake {
         self.check_member(caller, &hello.cluster_id)?;
         self.check_timing(hello.timing)?;
         let directory = self.check_data_dir(caller, &hello.data_dir_id)?;
-        let member = said_of_itself(&hello.peer_address, &hello.client_address, directory);
+        let member = self_reported_member(&hello.peer_address, &hello.client_address, directory);
         Ok(Peer { node: caller, member, log_version: hello.log_version })
     }
 
@@ -143,23 +143,24 @@ impl Handshake {
     pub(super) fn check_welcome(&self, wanted: NodeId, welcome: &Welcome) -> Result<Peer, Refusal> {
         self.check_cluster(welcome.version, &welcome.cluster, &welcome.cluster_id)?;
         if welcome.node != wanted.0 {
-            let me = self.introduction();
+            let me = self.describe_self();
             return Err(Refusal::AnotherAnswered { me, wanted, found: welcome.node });
         }
         self.check_timing(welcome.timing)?;
         let directory = self.check_data_dir(wanted, &welcome.data_dir_id)?;
-        let member = said_of_itself(&welcome.peer_address, &welcome.client_address, directory);
+        let member =
+            self_reported_member(&welcome.peer_address, &welcome.client_address, directory);
         Ok(Peer { node: wanted, member, log_version: welcome.log_version })
     }
 
     /// The refusal for a node that was a member when it connected.
     pub(super) fn removed(&self, caller: NodeId) -> Option<Refusal> {
         let removed = self.membership.now().was_removed(caller);
-        removed.then(|| Refusal::Removed { me: self.introduction(), caller: caller.0 })
+        removed.then(|| Refusal::Removed { me: self.describe_self(), caller: caller.0 })
     }
 
     fn check_cluster(&self, version: u32, cluster: &str, id: &str) -> Result<(), Refusal> {
-        let me = self.introduction();
+        let me = self.describe_self();
         if version != PROTOCOL_VERSION {
             return Err(Refusal::Version { me, theirs: version });
         }
@@ -177,7 +178,7 @@ impl Handshake {
     fn check_timing(&self, theirs: Option<Timing>) -> Result<(), Refusal> {
         match theirs {
             Some(theirs) if theirs != self.timing => {
-                Err(Refusal::OtherTiming { me: self.introduction(), ours: self.timing, theirs })
+                Err(Refusal::OtherTiming { me: self.describe_self(), ours: self.timing, theirs })
             }
             _ => Ok(()),
         }
@@ -196,7 +197,7 @@ impl Handshake {
         if now.is_member(caller) || is_newer {
             return Ok(());
         }
-        Err(Refusal::NotAMember { me: self.introduction(), caller: caller.0 })
+        Err(Refusal::NotAMember { me: self.describe_self(), caller: caller.0 })
     }
 
     fn check_data_dir(&self, node: NodeId, text: &str) -> Result<DataDirId, Refusal> {
@@ -212,13 +213,13 @@ impl Handshake {
         Ok(shown)
     }
 
-    fn introduction(&self) -> String {
+    fn describe_self(&self) -> String {
         format!("this is node {} of cluster '{}'", self.identity.node, self.identity.cluster)
     }
 }
 
 /// Addresses that are none are left out: older nodes do not say theirs.
-fn said_of_itself(peer: &str, client: &str, directory: DataDirId) -> Member {
+fn self_reported_member(peer: &str, client: &str, directory: DataDirId) -> Member {
     let checked = |text: &str| Address::new(text).map(|address| address.to_string());
     Member {
         peer_address: checked(peer).unwrap_or_default(),
@@ -276,7 +277,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn nodes_with_different_ticks_refuse_each_other_and_a_node_that_does_not_say_is_let_in() {
+    fn nodes_with_different_ticks_refuse_each_other_and_an_older_node_without_ticks_is_admitted() {
         let dir = tempfile::tempdir().unwrap();
         let (one, two) = (handshake_of(1, dir.path(), 7420), handshake_of(2, dir.path(), 7420));
         let good = one.timing;
@@ -305,7 +306,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn every_wrong_hello_is_refused_in_words_of_its_own() {
+    fn every_wrong_hello_is_refused_with_its_own_error() {
         let dir = tempfile::tempdir().unwrap();
         let (one, two) = (handshake_of(1, dir.path(), 7420), handshake_of(2, dir.path(), 7420));
         let good = one.hello(NodeId(2));
@@ -329,7 +330,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_wiped_node_is_refused_by_whom_it_dials_and_by_who_dials_it() {
+    fn a_wiped_node_is_refused_as_caller_and_as_callee() {
         let dir = tempfile::tempdir().unwrap();
         let (one, two) = (handshake_of(1, dir.path(), 7420), handshake_of(2, dir.path(), 7420));
         one.check_hello(&two.hello(NodeId(1))).unwrap();
@@ -350,7 +351,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_removed_node_is_told_so_and_another_that_is_not_known_yet_is_let_in() {
+    fn a_removed_node_gets_an_error_and_an_unknown_newer_node_is_admitted() {
         let dir = tempfile::tempdir().unwrap();
         let (one, two) = (handshake_of(1, dir.path(), 7420), handshake_of(2, dir.path(), 7420));
         let mut known = written_down(&two);

@@ -46,7 +46,7 @@ pub(super) struct Link {
     /// The shard found that the wire broke.
     broken: Notify,
     /// The shard knows that messages get lost; said again only after some went through.
-    told_unreachable: AtomicBool,
+    unreachable_reported: AtomicBool,
 }
 
 impl PeerLinks {
@@ -193,7 +193,7 @@ impl Link {
             wire: Mutex::new(None),
             ticket: Mutex::new(None),
             broken: Notify::new(),
-            told_unreachable: AtomicBool::new(false),
+            unreachable_reported: AtomicBool::new(false),
         }
     }
 
@@ -223,8 +223,8 @@ impl Link {
         }
         drop(wire);
         match done {
-            Ok(()) => self.told_unreachable.store(false, Ordering::Relaxed),
-            Err(_) => self.tell_unreachable(),
+            Ok(()) => self.unreachable_reported.store(false, Ordering::Relaxed),
+            Err(_) => self.report_unreachable(),
         }
     }
 
@@ -249,7 +249,7 @@ impl Link {
     pub(super) fn down(&self) {
         self.set_ticket(None);
         if self.lock().take().is_some() {
-            self.tell_unreachable();
+            self.report_unreachable();
         }
     }
 
@@ -262,27 +262,27 @@ impl Link {
     }
 
     /// Nothing listens at the node's port. The next attempt says it again.
-    pub(super) fn tell_refused(&self) {
+    pub(super) fn report_refused(&self) {
         let _ = self.shard.send(Input::PeerRefuses(self.node));
     }
 
     /// What the node says of itself, for the membership.
-    pub(super) async fn introduce(&self, peer: Peer) {
-        introduce(&self.shard, peer).await;
+    pub(super) async fn identify(&self, peer: Peer) {
+        identify_peer(&self.shard, peer).await;
     }
 
     /// The node says that this one was removed from the cluster.
-    pub(super) async fn tell_removed(&self) {
-        say(&self.shard, || Input::RemovedBy(self.node)).await;
+    pub(super) async fn report_removed(&self) {
+        send_input(&self.shard, || Input::RemovedBy(self.node)).await;
     }
 
     /// If the shard's inbox is full the next loss tells it.
-    fn tell_unreachable(&self) {
-        if self.told_unreachable.load(Ordering::Relaxed) {
+    fn report_unreachable(&self) {
+        if self.unreachable_reported.load(Ordering::Relaxed) {
             return;
         }
         let told = self.shard.send(Input::PeerUnreachable(self.node)).is_ok();
-        self.told_unreachable.store(told, Ordering::Relaxed);
+        self.unreachable_reported.store(told, Ordering::Relaxed);
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<WireOut>> {
@@ -291,12 +291,12 @@ impl Link {
 }
 
 /// Tells the shard who a peer is. It is said once per connection, so it waits for room.
-pub(super) async fn introduce(shard: &ShardHandle, peer: Peer) {
+pub(super) async fn identify_peer(shard: &ShardHandle, peer: Peer) {
     let Peer { node, member, log_version } = peer;
-    say(shard, || Input::PeerIdentified { node, member: member.clone(), log_version }).await;
+    send_input(shard, || Input::PeerIdentified { node, member: member.clone(), log_version }).await;
 }
 
-async fn say(shard: &ShardHandle, input: impl Fn() -> Input) {
+async fn send_input(shard: &ShardHandle, input: impl Fn() -> Input) {
     const PAUSE: Duration = Duration::from_millis(5);
     while shard.send(input()).is_err() && !shard.is_gone() {
         sleep(PAUSE).await;
@@ -313,7 +313,7 @@ mod tests {
     const GROUP: GroupId = GroupId(1);
 
     #[test]
-    fn a_loss_is_told_once_until_messages_go_through_again() {
+    fn a_lost_connection_is_reported_once_until_messages_go_through_again() {
         let (shard, mut inputs, _leadership) = inbox();
         let link = Link::new(NodeId(2), shard);
         let mut told =

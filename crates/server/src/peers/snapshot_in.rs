@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_announced_is_what_is_taken() {
+    fn a_snapshot_is_accepted_only_as_announced() {
         let mut assembly = begin(3).unwrap();
         assembly.add(&[1, 2]).unwrap();
         assembly.add(&[3]).unwrap();

@@ -14,7 +14,7 @@ use tonic::{Request, Response, Status};
 
 use super::failure::{bug, took_too_long, unavailable};
 use super::reads::{self, ReadRequest};
-use super::route::Place;
+use super::route::Destination;
 use super::unary::CALL_TIMEOUT;
 use super::{Rpc, grpc};
 use crate::shard::{Query, ReadAnswer, ReadData};
@@ -43,8 +43,8 @@ pub(super) async fn change(
     let command = decode::change_access(request.clone(), &caller.on_behalf_of.to_string())?;
     let command = rpc.door.admit(&caller, METHOD, command)?;
     let carried_out = async {
-        match rpc.place(&caller, METHOD).await? {
-            Place::Here => {
+        match rpc.destination(&caller, METHOD).await? {
+            Destination::Here => {
                 let answer = rpc.door.call(command, None).await?;
                 match answer.result {
                     Ok(Outcome::AccessChanged { generation }) => {
@@ -55,7 +55,7 @@ pub(super) async fn change(
                     Err(reason) => Err(unavailable(reason, &rpc.membership)),
                 }
             }
-            Place::At(leader) => rpc.forwarding.call(leader, &caller, METHOD, &request).await,
+            Destination::At(leader) => rpc.forwarding.call(leader, &caller, METHOD, &request).await,
         }
     };
     timeout(CALL_TIMEOUT, carried_out).await.unwrap_or_else(|_| Err(took_too_long()))

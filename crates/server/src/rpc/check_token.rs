@@ -16,18 +16,18 @@ use crate::shard::{Query, ReadAnswer, ReadData};
 use holdfast_proto::encode::on_wire;
 
 /// The token in question.
-struct Asked {
+struct TokenQuestion {
     token: FenceToken,
     guarantee: Guarantee,
 }
 
-fn asked(request: &CheckTokenRequest) -> Result<Asked, Failure> {
+fn decode_question(request: &CheckTokenRequest) -> Result<TokenQuestion, Failure> {
     if request.fence.is_empty() {
         let guarantee = match decode::tier(request.tier)? {
             v1::Tier::Efficiency => Guarantee::BestEffort,
             v1::Tier::Unspecified | v1::Tier::Correctness => Guarantee::Linearizable,
         };
-        return Ok(Asked { token: decode::token(request.token)?, guarantee });
+        return Ok(TokenQuestion { token: decode::token(request.token)?, guarantee });
     }
     if request.token != 0 {
         let words = "give the token either as a number or in full form, not both";
@@ -42,10 +42,14 @@ fn asked(request: &CheckTokenRequest) -> Result<Asked, Failure> {
             format!("the token in full form is that of another lock than '{}'", request.name);
         return Err(refused(Reason::InvalidToken, words));
     }
-    Ok(Asked { token: decode::token(fence.number())?, guarantee: fence.guarantee() })
+    Ok(TokenQuestion { token: decode::token(fence.number())?, guarantee: fence.guarantee() })
 }
 
-fn told(asked: &Asked, now: LogicalTime, standing: TokenStanding) -> CheckTokenResponse {
+fn encode_answer(
+    asked: &TokenQuestion,
+    now: LogicalTime,
+    standing: TokenStanding,
+) -> CheckTokenResponse {
     CheckTokenResponse {
         state: state(asked.token, standing).into(),
         current_token: standing.current.map_or(0, |token| token.0),
@@ -70,7 +74,7 @@ impl ReadRequest for CheckTokenRequest {
 
     fn query(&self) -> Result<Query, Failure> {
         let name = lock_name(&self.name)?;
-        let Asked { token, guarantee } = asked(self)?;
+        let TokenQuestion { token, guarantee } = decode_question(self)?;
         Ok(match guarantee {
             Guarantee::Linearizable => Query::Token { name, token },
             Guarantee::BestEffort => Query::Confirm { asked: boot_clock::now() },
@@ -78,9 +82,9 @@ impl ReadRequest for CheckTokenRequest {
     }
 
     fn response(&self, answer: ReadAnswer) -> Option<CheckTokenResponse> {
-        let asked = asked(self).ok()?;
+        let asked = decode_question(self).ok()?;
         match answer.data {
-            ReadData::Token(standing) => Some(told(&asked, answer.at, standing)),
+            ReadData::Token(standing) => Some(encode_answer(&asked, answer.at, standing)),
             // The rest is in memory.
             ReadData::Confirmed => Some(CheckTokenResponse::default()),
             _ => None,
@@ -88,11 +92,11 @@ impl ReadRequest for CheckTokenRequest {
     }
 
     fn complete(&self, response: &mut CheckTokenResponse, rpc: &Rpc) -> Result<(), Failure> {
-        let asked = asked(self)?;
+        let asked = decode_question(self)?;
         if asked.guarantee == Guarantee::BestEffort {
             let standing = rpc.door.memory().token_standing(&lock_name(&self.name)?, asked.token);
             let (now, standing) = standing.ok_or_else(unsure)?;
-            *response = told(&asked, now, standing);
+            *response = encode_answer(&asked, now, standing);
         }
         Ok(())
     }
@@ -119,10 +123,10 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_told_as_a_number_or_in_full_form_and_that_of_another_lock_is_refused() {
+    fn a_token_is_given_as_a_number_or_in_full_form_and_that_of_another_lock_is_refused() {
         let fence = Fence::new(Guarantee::BestEffort, "wallet", 7).unwrap().to_string();
         let ask = |name: &str, token, fence: &str| {
-            asked(&CheckTokenRequest {
+            decode_question(&CheckTokenRequest {
                 name: name.into(),
                 token,
                 fence: fence.into(),

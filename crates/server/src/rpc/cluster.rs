@@ -25,7 +25,7 @@ use tokio::time::timeout;
 use super::Rpc;
 use super::failure::{disks_full, took_too_long};
 use super::reads::changes_nothing;
-use super::route::Place;
+use super::route::Destination;
 use super::unary::CALL_TIMEOUT;
 use crate::identity::DataDirId;
 use crate::metrics::{Metrics, RELEASED, Tally};
@@ -42,7 +42,7 @@ pub(super) async fn serve(
     let _permit = rpc.door.begin(METHOD)?;
     let with_digests = rpc.door.admit(&caller, METHOD, request.with_digests)?;
     let is_of_this_node = request.with_digests || request.own_view;
-    if !is_of_this_node && let Place::At(leader) = rpc.place(&caller, METHOD).await? {
+    if !is_of_this_node && let Destination::At(leader) = rpc.destination(&caller, METHOD).await? {
         let view = rpc.forwarding.call(leader, &caller, METHOD, &request);
         if let Ok(Ok(view)) = timeout(LEADER_PATIENCE, view).await {
             return Ok(view);

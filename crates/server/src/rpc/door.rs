@@ -17,8 +17,8 @@ use tokio::time::{sleep, timeout};
 
 use super::failure::{bug, dropped_by_shard, overloaded, stopping, unavailable, unsure};
 use crate::boot_clock;
+use crate::efficiency_tier::EfficiencyTier;
 use crate::membership::Membership;
-use crate::memory_tier::MemoryTier;
 use crate::shard::{
     Answer, CallRef, ChangeAnswer, Connection, Deferrable, FIRST_GROUP, GroupView, Input, LiveCall,
     OwnTable, Query, ReadAnswer, ReadData, ReplyTo, ShardHandle, StreamKey, TaskOutbox, Touched,
@@ -35,7 +35,7 @@ const INBOX_FULL_PAUSE: Duration = Duration::from_millis(10);
 pub(super) struct Door {
     service: Service,
     shard: ShardHandle,
-    memory: Arc<MemoryTier>,
+    memory: Arc<EfficiencyTier>,
     membership: Arc<Membership>,
     stopping: Stopping,
 }
@@ -57,7 +57,7 @@ impl Door {
     pub(super) fn new(
         service: Service,
         shard: ShardHandle,
-        memory: Arc<MemoryTier>,
+        memory: Arc<EfficiencyTier>,
         membership: Arc<Membership>,
         stopping: Stopping,
     ) -> Door {
@@ -274,11 +274,11 @@ impl Door {
         stream: StreamKey,
         reads: Vec<(RequestId, Admitted<LockName>)>,
     ) -> Result<(), (Vec<RequestId>, Failure)> {
-        let looks = reads.into_iter().map(|(id, name)| (id, name.into_inner())).collect();
-        let looks = Input::Looks { stream, group: FIRST_GROUP, looks };
-        self.shard.offer(looks).map_err(|looks| {
-            let requests = match *looks {
-                Input::Looks { looks, .. } => looks.into_iter().map(|(id, _)| id).collect(),
+        let reads = reads.into_iter().map(|(id, name)| (id, name.into_inner())).collect();
+        let input = Input::Reads { stream, group: FIRST_GROUP, reads };
+        self.shard.offer(input).map_err(|returned| {
+            let requests = match *returned {
+                Input::Reads { reads, .. } => reads.into_iter().map(|(id, _)| id).collect(),
                 _ => Vec::new(),
             };
             (requests, self.no_room())
@@ -300,7 +300,7 @@ impl Door {
     // ---- the efficiency tier. The shard is asked only by a session that is new there, or when this node is not sure
     // that it still leads ----
 
-    pub(super) fn memory(&self) -> &Arc<MemoryTier> {
+    pub(super) fn memory(&self) -> &Arc<EfficiencyTier> {
         &self.memory
     }
 

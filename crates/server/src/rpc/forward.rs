@@ -50,14 +50,14 @@ pub(super) type Answers<R> = Pin<Box<dyn Stream<Item = Result<R, Status>> + Send
 #[derive(Debug)]
 struct Connections {
     address: String,
-    channels: Vec<(Channel, Place)>,
+    channels: Vec<(Channel, CallSlot)>,
 }
 
 /// Of a call on its connection, which has as many calls as there are clones of it, not counting its own.
 #[derive(Clone, Debug, Default)]
-struct Place(Arc<()>);
+struct CallSlot(Arc<()>);
 
-impl Place {
+impl CallSlot {
     fn taken(&self) -> usize {
         Arc::strong_count(&self.0) - 1
     }
@@ -67,7 +67,7 @@ impl Place {
 #[derive(Debug)]
 pub(super) struct SessionAnswers {
     answers: Streaming<ForwardedAnswer>,
-    _place: Place,
+    _slot: CallSlot,
 }
 
 impl SessionAnswers {
@@ -101,7 +101,7 @@ impl Forwarding {
         method: Method,
         request: &impl Message,
     ) -> Result<Option<R>, Failure> {
-        let (mut leader, _place) = self.client(to)?;
+        let (mut leader, _slot) = self.client(to)?;
         let action = self.request(to, action(caller, method, request)?)?;
         match leader.forward(action).await {
             Ok(answer) => decoded(&answer.into_inner()).map(Some),
@@ -123,7 +123,7 @@ impl Forwarding {
         let answers = leader.forward_stream(action).await;
         let answers = answers.map_err(|status| self.failure(to, &status))?.into_inner();
         Ok(Box::pin(answers.map(move |answer| {
-            let _place = &place;
+            let _slot = &place;
             Ok(decoded(&answer?)?)
         })))
     }
@@ -138,7 +138,7 @@ impl Forwarding {
         let frames = self.request(to, frames)?;
         let answers = leader.forward_session(frames).await;
         let answers = answers.map_err(|status| self.failure(to, &status))?.into_inner();
-        Ok(SessionAnswers { answers, _place: place })
+        Ok(SessionAnswers { answers, _slot: place })
     }
 
     /// The leader's own words if it refused, and else that it could not be asked.
@@ -173,7 +173,7 @@ impl Forwarding {
         Ok(request)
     }
 
-    fn client(&self, node: NodeId) -> Result<(ForwardServiceClient<Channel>, Place), Failure> {
+    fn client(&self, node: NodeId) -> Result<(ForwardServiceClient<Channel>, CallSlot), Failure> {
         // A node that has just come knows who leads before it knows where.
         let address = self.membership.peer_address(node).ok_or_else(no_leader)?;
         let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
@@ -194,7 +194,7 @@ impl Forwarding {
 
 impl Connections {
     /// A new one as long as there may be more and none is without a call.
-    fn least_used(&mut self) -> Result<(Channel, Place), Failure> {
+    fn least_used(&mut self) -> Result<(Channel, CallSlot), Failure> {
         let least = self.channels.iter().min_by_key(|(_, place)| place.taken());
         match least {
             Some((channel, place))
@@ -207,7 +207,7 @@ impl Connections {
             }
             _ => {
                 let channel = self.connect()?;
-                let place = Place::default();
+                let place = CallSlot::default();
                 self.channels.push((channel.clone(), place.clone()));
                 Ok((channel, place))
             }

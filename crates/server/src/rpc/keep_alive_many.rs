@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use super::Rpc;
 use super::credentials::own_session;
 use super::failure::took_too_long;
-use super::route::Place;
+use super::route::Destination;
 use super::unary::CALL_TIMEOUT;
 use crate::shard::Touched;
 
@@ -29,13 +29,13 @@ pub(super) async fn serve(
     sessions.iter_mut().for_each(|session| *session = own_session(&caller, *session));
     let sessions = rpc.door.admit(&caller, METHOD, sessions)?;
     let carried_out = async {
-        match rpc.place(&caller, METHOD).await? {
-            Place::Here => {
+        match rpc.destination(&caller, METHOD).await? {
+            Destination::Here => {
                 let Touched { at, ttls } = rpc.door.touch(sessions).await?;
                 let ttl_ms = ttls.into_iter().map(|ttl| ttl.map_or(0, Span::as_ms)).collect();
                 Ok(KeepAliveManyResponse { logical_time_ms: at.as_ms(), ttl_ms })
             }
-            Place::At(leader) => rpc.forwarding.call(leader, &caller, METHOD, &request).await,
+            Destination::At(leader) => rpc.forwarding.call(leader, &caller, METHOD, &request).await,
         }
     };
     timeout(CALL_TIMEOUT, carried_out).await.unwrap_or_else(|_| Err(took_too_long()))

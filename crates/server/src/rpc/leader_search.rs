@@ -41,7 +41,7 @@ impl LeaderSearch {
 
 /// What one other member says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Said {
+enum MemberReply {
     Leader { leader: NodeId, term: u64 },
     NoLeader,
     DiskFull,
@@ -58,7 +58,7 @@ impl Rpc {
         }
         let mut answers = self.ask_members().await;
         if self.has_full_disk() {
-            answers.push((self.membership.me, Said::DiskFull));
+            answers.push((self.membership.me, MemberReply::DiskFull));
         }
         answers.sort_by_key(|(node, _)| *node);
         let address_of = |node| self.membership.client_address(Some(node));
@@ -71,7 +71,7 @@ impl Rpc {
         self.metrics.disk_full.get() > 0
     }
 
-    async fn ask_members(&self) -> Vec<(NodeId, Said)> {
+    async fn ask_members(&self) -> Vec<(NodeId, MemberReply)> {
         let mut asking = JoinSet::new();
         for node in self.membership.now().members.keys().copied() {
             if node == self.membership.me {
@@ -83,12 +83,12 @@ impl Rpc {
                 let said = match answer.ok()? {
                     Ok(view) => match view.groups.first() {
                         Some(group) if group.leader > 0 => {
-                            Said::Leader { leader: NodeId(group.leader), term: group.term }
+                            MemberReply::Leader { leader: NodeId(group.leader), term: group.term }
                         }
-                        _ => Said::NoLeader,
+                        _ => MemberReply::NoLeader,
                     },
                     Err(failure) => match failure.reason() {
-                        Reason::OutOfSpace => Said::DiskFull,
+                        Reason::OutOfSpace => MemberReply::DiskFull,
                         _ => return None,
                     },
                 };
@@ -102,14 +102,14 @@ impl Rpc {
 /// The leader of the highest term that another member follows; else the disks that are full; else nothing is known.
 fn conclude(
     me: NodeId,
-    answers: &[(NodeId, Said)],
+    answers: &[(NodeId, MemberReply)],
     address_of: impl Fn(NodeId) -> String,
 ) -> Failure {
     let leaders = answers.iter().filter_map(|(by, said)| match said {
-        Said::Leader { leader, term } if *leader != me => Some((*term, *leader, *by)),
+        MemberReply::Leader { leader, term } if *leader != me => Some((*term, *leader, *by)),
         _ => None,
     });
-    let is_full = |said: &Said| *said == Said::DiskFull;
+    let is_full = |reply: &MemberReply| *reply == MemberReply::DiskFull;
     let full: Vec<NodeId> =
         answers.iter().filter(|(_, said)| is_full(said)).map(|(node, _)| *node).collect();
     match leaders.max() {
@@ -132,12 +132,12 @@ mod tests {
     const TWO: NodeId = NodeId(2);
     const THREE: NodeId = NodeId(3);
 
-    fn concluded(answers: &[(NodeId, Said)]) -> Failure {
+    fn concluded(answers: &[(NodeId, MemberReply)]) -> Failure {
         conclude(ME, answers, |node| format!("node-{node}:7420"))
     }
 
-    fn leader(leader: NodeId, term: u64) -> Said {
-        Said::Leader { leader, term }
+    fn leader(leader: NodeId, term: u64) -> MemberReply {
+        MemberReply::Leader { leader, term }
     }
 
     #[test]
@@ -159,8 +159,10 @@ mod tests {
 
     #[test]
     fn full_disks_are_the_reason_where_they_are_why_no_leader_can_be_elected() {
-        for full in [&[(ME, Said::DiskFull)][..], &[(TWO, Said::DiskFull), (THREE, Said::DiskFull)]]
-        {
+        for full in [
+            &[(ME, MemberReply::DiskFull)][..],
+            &[(TWO, MemberReply::DiskFull), (THREE, MemberReply::DiskFull)],
+        ] {
             let failure = concluded(full);
             assert_eq!(failure.reason(), Reason::OutOfSpace, "{full:?}");
             assert!(failure.message.contains("make room"), "{}", failure.message);
@@ -169,14 +171,14 @@ mod tests {
 
     #[test]
     fn a_full_node_names_the_leader_that_the_others_have() {
-        let failure = concluded(&[(ME, Said::DiskFull), (TWO, leader(THREE, 7))]);
+        let failure = concluded(&[(ME, MemberReply::DiskFull), (TWO, leader(THREE, 7))]);
         assert_eq!(failure.reason(), Reason::OutOfSpace);
         assert_eq!(failure.leader, "node-3:7420");
     }
 
     #[test]
     fn without_an_answer_there_is_no_quorum_as_far_as_this_node_knows() {
-        for answers in [&[][..], &[(TWO, Said::NoLeader)]] {
+        for answers in [&[][..], &[(TWO, MemberReply::NoLeader)]] {
             let failure = concluded(answers);
             assert_eq!((failure.reason(), failure.leader.as_str()), (Reason::NoQuorum, ""));
         }

@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use super::Rpc;
 use super::failure::{bug, took_too_long};
 use super::reads::{self, changes_nothing};
-use super::route::Place;
+use super::route::Destination;
 use super::unary::CALL_TIMEOUT;
 use crate::shard::{Query, ReadData};
 
@@ -92,12 +92,14 @@ async fn find(
     search: Admitted<LockSearch>,
 ) -> Result<ListResponse, Failure> {
     let size = PageSize::new(request.page_size)?;
-    match rpc.place(caller, Method::List).await? {
-        Place::Here if search.get().rank == Rank::Name => {
+    match rpc.destination(caller, Method::List).await? {
+        Destination::Here if search.get().rank == Rank::Name => {
             by_name(rpc, search, size, &request.page).await
         }
-        Place::Here => by_rank(rpc, search, size, &request.page).await,
-        Place::At(leader) => rpc.forwarding.call(leader, caller, Method::List, &request).await,
+        Destination::Here => by_rank(rpc, search, size, &request.page).await,
+        Destination::At(leader) => {
+            rpc.forwarding.call(leader, caller, Method::List, &request).await
+        }
     }
 }
 

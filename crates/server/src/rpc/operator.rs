@@ -17,7 +17,7 @@ use tonic::{Request, Response, Status};
 
 use super::credentials::bind;
 use super::failure::{bug, took_too_long, unavailable};
-use super::route::Place;
+use super::route::Destination;
 use super::unary::CALL_TIMEOUT;
 use super::{Rpc, grpc, reads};
 
@@ -43,9 +43,11 @@ pub(super) async fn serve<S: Step>(
     let about = About::Command(&command);
     let command = rpc.door.authorise(&caller, S::METHOD, about)?.admit(command);
     let carried_out = async {
-        match rpc.place(&caller, S::METHOD).await? {
-            Place::Here => carry_out::<S>(rpc, command).await,
-            Place::At(leader) => rpc.forwarding.call(leader, &caller, S::METHOD, &request).await,
+        match rpc.destination(&caller, S::METHOD).await? {
+            Destination::Here => carry_out::<S>(rpc, command).await,
+            Destination::At(leader) => {
+                rpc.forwarding.call(leader, &caller, S::METHOD, &request).await
+            }
         }
     };
     timeout(CALL_TIMEOUT, carried_out).await.unwrap_or_else(|_| Err(took_too_long()))

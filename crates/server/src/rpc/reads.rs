@@ -16,10 +16,10 @@ use tokio::time::timeout;
 use super::Rpc;
 use super::failure::{bug, took_too_long, unavailable};
 use super::hidden_names;
-use super::route::Place;
+use super::route::Destination;
 use super::unary::CALL_TIMEOUT;
+use crate::efficiency_tier::EfficiencyTier;
 use crate::membership::Membership;
-use crate::memory_tier::MemoryTier;
 use crate::shard::{FIRST_GROUP, Query, ReadAnswer, ReadData, SHOWN_ON_STREAM_MAX, Unavailable};
 
 /// Holders, and waiters.
@@ -53,9 +53,11 @@ pub(super) async fn serve<L: ReadRequest>(
     let query = request.query()?;
     let query = rpc.door.authorise(&caller, L::METHOD, about(&query))?.admit(query);
     let read = async {
-        match rpc.place(&caller, L::METHOD).await? {
-            Place::Here => here(rpc, &caller, &request, query).await,
-            Place::At(leader) => rpc.forwarding.call(leader, &caller, L::METHOD, &request).await,
+        match rpc.destination(&caller, L::METHOD).await? {
+            Destination::Here => here(rpc, &caller, &request, query).await,
+            Destination::At(leader) => {
+                rpc.forwarding.call(leader, &caller, L::METHOD, &request).await
+            }
         }
     };
     changes_nothing(timeout(CALL_TIMEOUT, read).await.unwrap_or_else(|_| Err(took_too_long())))
@@ -192,7 +194,7 @@ impl ReadRequest for ListSessionsRequest {
 /// The same for somebody who asked on a stream.
 pub(super) fn status_on_stream(
     membership: &Membership,
-    memory: &MemoryTier,
+    memory: &EfficiencyTier,
     name: &LockName,
     answer: &Result<Box<ReadAnswer>, Unavailable>,
 ) -> Result<StatusResponse, Failure> {
@@ -210,7 +212,7 @@ pub(super) fn status_on_stream(
 }
 
 fn in_efficiency_tier(
-    memory: &MemoryTier,
+    memory: &EfficiencyTier,
     name: &str,
     shown_max: usize,
 ) -> Option<EfficiencyStatus> {

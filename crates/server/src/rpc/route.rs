@@ -16,14 +16,18 @@ const LEADER_WAIT: Duration = Duration::from_secs(1);
 
 /// Which node carries an action out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Destination {
     Here,
     At(NodeId),
 }
 
 impl Rpc {
     /// Waits for a leader if the action needs one and none is known.
-    pub(super) async fn place(&self, caller: &Caller, method: Method) -> Result<Place, Failure> {
+    pub(super) async fn destination(
+        &self,
+        caller: &Caller,
+        method: Method,
+    ) -> Result<Destination, Failure> {
         let decide = |now: &Leadership| route(caller, method, self.leader(now));
         let mut leadership = self.door.watch_leadership();
         let now = *leadership.borrow();
@@ -41,8 +45,8 @@ impl Rpc {
             };
         }
         match found {
-            Route::Here => Ok(Place::Here),
-            Route::Forward(leader) => Ok(Place::At(NodeId(leader))),
+            Route::Here => Ok(Destination::Here),
+            Route::Forward(leader) => Ok(Destination::At(NodeId(leader))),
             Route::NotLeader { leader } => {
                 let leader = leader.map(NodeId);
                 Err(unavailable(Unavailable::NotLeader { leader }, &self.membership))
@@ -53,10 +57,10 @@ impl Rpc {
     }
 
     /// None: there is no leader that could be known without waiting.
-    pub(super) fn place_now(&self, caller: &Caller, method: Method) -> Option<Place> {
+    pub(super) fn destination_now(&self, caller: &Caller, method: Method) -> Option<Destination> {
         let place = match route(caller, method, self.leader(&self.door.leadership())) {
-            Route::Here => Place::Here,
-            Route::Forward(leader) => Place::At(NodeId(leader)),
+            Route::Here => Destination::Here,
+            Route::Forward(leader) => Destination::At(NodeId(leader)),
             Route::NotLeader { .. } | Route::Wait => return None,
         };
         self.leader_search.leaderless_for(true);

@@ -32,12 +32,12 @@ use holdfast_service::{Caller, Method};
 use tonic::{Request, Response, Status, Streaming};
 
 use self::incoming::Incoming;
-use self::outgoing::Words;
+use self::outgoing::OutgoingSender;
 use self::relay::Relay;
 use super::Rpc;
 use super::credentials::bind_opening;
 use super::grpc;
-use super::route::Place;
+use super::route::Destination;
 use crate::connections::Call;
 
 pub(super) use self::body_end::WatchBody;
@@ -73,12 +73,12 @@ fn begin(
     mut incoming: Incoming,
 ) -> Result<Outgoing, Failure> {
     let permit = rpc.door.begin(Method::Session)?;
-    let (words, outgoing) = outgoing::pair(rpc);
+    let (sender, outgoing) = outgoing::pair(rpc);
     let rpc = rpc.clone();
     tokio::spawn(async move {
         let _permit = permit;
-        if let Err(failure) = run(&rpc, &caller, call.as_deref(), &mut incoming, &words).await {
-            words.end(failure).await;
+        if let Err(failure) = run(&rpc, &caller, call.as_deref(), &mut incoming, &sender).await {
+            sender.end(failure).await;
         }
     });
     Ok(outgoing)
@@ -89,21 +89,23 @@ async fn run(
     caller: &Caller,
     call: Option<&Call>,
     incoming: &mut Incoming,
-    words: &Words,
+    sender: &OutgoingSender,
 ) -> Result<(), Failure> {
     rpc.door.admit(caller, Method::Session, ())?;
     let Some(first) = incoming.first().await? else { return Ok(()) };
     // Until here its connection counted as idle.
     call.into_iter().for_each(Call::is_whole);
     let opening = Opening::decode(&first)?;
-    match rpc.place(caller, Method::Session).await? {
-        Place::Here => {
+    match rpc.destination(caller, Method::Session).await? {
+        Destination::Here => {
             let (named, mut opening) = (opening.session, opening);
             bind_opening(rpc.door.service(), caller, &mut opening);
             let opening = rpc.door.admit(caller, method_of(&opening), opening)?;
-            serving::serve(rpc, caller, (named, opening), first, incoming, words).await
+            serving::serve(rpc, caller, (named, opening), first, incoming, sender).await
         }
-        Place::At(leader) => relay(rpc, caller, leader, &opening, first, incoming, words).await,
+        Destination::At(leader) => {
+            relay(rpc, caller, leader, &opening, first, incoming, sender).await
+        }
     }
 }
 
@@ -115,14 +117,14 @@ async fn relay(
     opening: &Opening,
     first: ClientFrame,
     incoming: &mut Incoming,
-    words: &Words,
+    sender: &OutgoingSender,
 ) -> Result<(), Failure> {
     let there = || rpc.forwarding.address(leader);
     let _permit =
         rpc.door.begin_relay().map_err(|failure| Failure { leader: there(), ..failure })?;
     rpc.door.admit(caller, method_of(opening), ())?;
     let relay = Relay { rpc, caller, leader, session: opening.session };
-    relay.serve(first, incoming, words).await
+    relay.serve(first, incoming, sender).await
 }
 
 fn method_of(opening: &Opening) -> Method {

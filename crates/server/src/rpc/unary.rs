@@ -15,7 +15,7 @@ use super::failure::{bug, took_too_long};
 use super::hang_up::HangUpGuard;
 use super::hidden_names;
 use super::response::{self, ResponseContext};
-use super::route::Place;
+use super::route::Destination;
 use holdfast_proto::decode;
 
 /// How long a call may take, beyond the time for which it is willing to wait in a queue.
@@ -69,9 +69,11 @@ pub(super) async fn serve<V: Verb>(
     let command = rpc.door.authorise(&caller, V::METHOD, about)?.admit(command);
     let mut guard = HangUpGuard::new(rpc, may_be_undone);
     let carried_out = async {
-        match rpc.place(&caller, V::METHOD).await? {
-            Place::Here => carry_out(rpc, &caller, &request, tier, command, &mut guard).await,
-            Place::At(leader) => rpc.forwarding.call(leader, &caller, V::METHOD, &request).await,
+        match rpc.destination(&caller, V::METHOD).await? {
+            Destination::Here => carry_out(rpc, &caller, &request, tier, command, &mut guard).await,
+            Destination::At(leader) => {
+                rpc.forwarding.call(leader, &caller, V::METHOD, &request).await
+            }
         }
     };
     let answer = timeout(request.patience(), carried_out).await;

@@ -7,15 +7,15 @@ mod concerns;
 mod event_encoder;
 mod follow;
 mod history;
-mod news;
-mod openings;
+mod open_rate_limit;
+mod pending_events;
 mod queue;
 mod recent;
 mod snapshot;
 
 pub(crate) use event_encoder::encode_events;
 pub(super) use history::{opened_lately, serve as history};
-pub(super) use openings::Openings;
+pub(super) use open_rate_limit::OpenRateLimit;
 pub(super) use queue::Frames;
 pub(super) use recent::recent;
 
@@ -33,13 +33,13 @@ use tonic::{Request, Response, Status};
 
 use super::Rpc;
 use super::grpc;
-use super::route::Place;
+use super::route::Destination;
 use crate::events::Position;
 use crate::shard::FIRST_GROUP;
 
 /// What is asked for.
 #[derive(Clone, Debug)]
-pub(super) struct Ask {
+pub(super) struct WatchTarget {
     names: Scope,
     start: Start,
 }
@@ -99,26 +99,29 @@ impl Start {
                 Ok(Start::After(Position { index: after.index, number: after.number }))
             }
             Some(after) => {
-                let words = format!("there is no group {}; watch anew", after.group);
+                let words = format!("there is no group {}; start a new watch", after.group);
                 Err(refused(Reason::Compacted, words))
             }
         }
     }
 }
 
-impl Ask {
+impl WatchTarget {
     /// What one needs to see to watch it.
     pub(super) fn about(&self) -> About<'_> {
         self.names.about()
     }
 
     /// What happens to one lock.
-    pub(super) fn of_one(name: &LockName, after: Option<&EventPosition>) -> Result<Ask, Failure> {
+    pub(super) fn of_one(
+        name: &LockName,
+        after: Option<&EventPosition>,
+    ) -> Result<WatchTarget, Failure> {
         let names = Scope::Only(name.as_str().to_owned());
-        Ok(Ask { names, start: Start::decode(after, Start::Snapshot)? })
+        Ok(WatchTarget { names, start: Start::decode(after, Start::Snapshot)? })
     }
 
-    fn decode(request: &WatchRequest) -> Result<Ask, Failure> {
+    fn decode(request: &WatchRequest) -> Result<WatchTarget, Failure> {
         const PREFIX_BYTES_MAX: usize = holdfast_core::NAME_BYTES_MAX;
         let prefix = request.prefix.clone();
         if prefix.len() > PREFIX_BYTES_MAX || prefix.chars().any(char::is_control) {
@@ -127,12 +130,17 @@ impl Ask {
         }
         let or_else = if request.without_snapshot { Start::Now } else { Start::Snapshot };
         let start = Start::decode(request.after.as_ref(), or_else)?;
-        Ok(Ask { names: Scope::Under(prefix), start })
+        Ok(WatchTarget { names: Scope::Under(prefix), start })
     }
 }
 
 /// What happens, told by this node, which should lead.
-pub(super) fn follow(rpc: &Rpc, caller: &Caller, ask: Admitted<Ask>, permit: Permit) -> Frames {
+pub(super) fn follow(
+    rpc: &Rpc,
+    caller: &Caller,
+    ask: Admitted<WatchTarget>,
+    permit: Permit,
+) -> Frames {
     follow::start(rpc.clone(), caller.clone(), ask, permit)
 }
 
@@ -144,12 +152,12 @@ pub(super) async fn serve(
     request: WatchRequest,
 ) -> Result<WatchFrames, Failure> {
     let permit = rpc.door.begin(Method::Watch)?;
-    rpc.watch_openings.begin(&caller)?;
-    let ask = Ask::decode(&request)?;
+    rpc.watch_open_rate.begin(&caller)?;
+    let ask = WatchTarget::decode(&request)?;
     let ask = rpc.door.authorise(&caller, Method::Watch, ask.about())?.admit(ask);
-    match rpc.place(&caller, Method::Watch).await? {
-        Place::Here => Ok(Box::pin(follow(rpc, &caller, ask, permit))),
-        Place::At(leader) => {
+    match rpc.destination(&caller, Method::Watch).await? {
+        Destination::Here => Ok(Box::pin(follow(rpc, &caller, ask, permit))),
+        Destination::At(leader) => {
             let permits = [permit, rpc.door.begin_relay()?];
             let frames = rpc.forwarding.stream(leader, &caller, Method::Watch, &request).await?;
             Ok(Box::pin(held_by(frames, permits)))

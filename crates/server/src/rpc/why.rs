@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wait_is_what_is_left_of_the_hold_and_a_turn_for_each_who_waits() {
+    fn the_estimated_wait_is_the_rest_of_the_hold_and_a_turn_for_each_waiter() {
         let estimate = |status| estimated_wait_ms(&status, LATELY);
         assert_eq!(estimate(v1::StatusResponse::default()), Some(0));
         assert_eq!(estimate(held(v1::Mode::Exclusive, 0, &[400], 0)), Some(600));
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_can_say_how_long_a_door_stays_closed() {
+    fn no_wait_is_estimated_for_a_frozen_lock() {
         let closed = v1::StatusResponse { closed_for_ms: Some(1), ..Default::default() };
         let kept = v1::StatusResponse { waiter_count: 1, ..Default::default() };
         for status in [closed, kept] {

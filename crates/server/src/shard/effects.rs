@@ -44,7 +44,7 @@ impl Shard {
                 self.owners_unknown = true;
             }
             Effect::Publish { publication } => {
-                self.tell_owners();
+                self.send_owners();
                 let events = self.engine.events();
                 self.metrics.events.add(events.len() as u64);
                 self.events.record(events, unix_ms(), publication);
@@ -73,7 +73,7 @@ impl Shard {
     }
 
     /// Sinks of events want to know who the sessions of a new table belong to.
-    pub(super) fn tell_owners(&mut self) {
+    pub(super) fn send_owners(&mut self) {
         if std::mem::take(&mut self.owners_unknown) && self.tells_owners {
             let tables = self.engine.replicas().map(|(_, replica)| replica.table());
             let sessions = tables.flat_map(|table| table.sessions(None, usize::MAX));

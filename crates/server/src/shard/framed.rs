@@ -21,9 +21,9 @@ use holdfast_service::Admitted;
 use mio::{Registry, Token};
 use tokio::sync::oneshot;
 
-use super::inbox::OPERATIONS_PER_LOOK;
+use super::inbox::OPERATIONS_PER_READ;
 use super::observer::Deferrable;
-use super::poller::{self, Poller, SocketNews};
+use super::poller::{self, Poller, SocketEvents};
 
 #[cfg(test)]
 pub(super) mod tests;
@@ -70,7 +70,7 @@ impl Asked {
     /// How much there is to do, counted in operations. To acquire many names at once counts for each of them.
     fn weight(&self) -> usize {
         let operations: usize = self.operations.iter().map(|(_, it)| it.get().cost()).sum();
-        operations + self.statuses.len() * OPERATIONS_PER_LOOK + self.pings + self.done_here
+        operations + self.statuses.len() * OPERATIONS_PER_READ + self.pings + self.done_here
     }
 
     /// As much as one connection may ask in a turn, but for the rest of a frame.
@@ -113,7 +113,7 @@ pub(crate) trait Connection: fmt::Debug + Send {
     fn register(&mut self, registry: &Registry, token: Token, waker: Waker) -> io::Result<()>;
 
     /// What the poller says.
-    fn handle_news(&mut self, news: SocketNews);
+    fn handle_news(&mut self, news: SocketEvents);
 
     /// Reads once at most, and writes what there is to write.
     fn visit(&mut self, visit: &mut Visit<'_>) -> AfterVisit;
@@ -256,7 +256,7 @@ impl FramedConnections {
         self.connections.len()
     }
 
-    pub(super) fn handle_news(&mut self, news: SocketNews) {
+    pub(super) fn handle_news(&mut self, news: SocketEvents) {
         if let Some(entry) = self.connections.get_mut(&news.token.0) {
             entry.connection.handle_news(news);
             Self::make_ready(&mut self.ready, news.token.0, entry);
@@ -274,7 +274,7 @@ impl FramedConnections {
 
     /// Visits connections, as many as a turn may. Gives what each asks, with its token.
     pub(super) fn visit(&mut self, frame: &mut FrameWriter, mut take: impl FnMut(usize, Asked)) {
-        self.look_at_tasks_and_deadlines();
+        self.check_tasks_and_deadlines();
         let (mut visits, mut bytes, mut operations) = (0, 0, 0);
         let waiting = self.ready.len();
         while visits < waiting.min(VISITS_PER_TURN_MAX)
@@ -339,7 +339,8 @@ impl FramedConnections {
                 return;
             }
             let patience = left.min(self.idle_for_at_most());
-            let news: Vec<SocketNews> = poller.wait(patience, || !self.woken.is_empty()).collect();
+            let news: Vec<SocketEvents> =
+                poller.wait(patience, || !self.woken.is_empty()).collect();
             news.into_iter().for_each(|news| self.handle_news(news));
         }
     }
@@ -349,7 +350,7 @@ impl FramedConnections {
         self.timed.remove(&token);
     }
 
-    fn look_at_tasks_and_deadlines(&mut self) {
+    fn check_tasks_and_deadlines(&mut self) {
         for token in self.woken.take() {
             if let Some(entry) = self.connections.get_mut(&token) {
                 Self::make_ready(&mut self.ready, token, entry);

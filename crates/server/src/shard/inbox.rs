@@ -23,7 +23,7 @@ use super::outbox::TaskOutbox;
 pub(crate) const FIRST_GROUP: GroupId = GroupId::FIRST;
 
 /// What an answer shows takes more time to put together than what a command does.
-pub(super) const OPERATIONS_PER_LOOK: usize = 4;
+pub(super) const OPERATIONS_PER_READ: usize = 4;
 
 /// One thing for the shard to do.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ pub(crate) enum Input {
     /// A stream ended. If it was the client who went away, its session begins to linger.
     StreamClosed { stream: StreamKey, client_gone: bool },
     /// The locks that one client frame asks about, each with the number under which it is answered.
-    Looks { stream: StreamKey, group: GroupId, looks: Vec<(RequestId, LockName)> },
+    Reads { stream: StreamKey, group: GroupId, reads: Vec<(RequestId, LockName)> },
     /// A linearizable read.
     Read { group: GroupId, query: Query, reply: oneshot::Sender<Result<ReadAnswer, Unavailable>> },
     /// So much is published; see `Command::EventsPublished`. Without an answer if some member could not read it.
@@ -122,7 +122,7 @@ impl Input {
             Input::Frame { operations, .. } => {
                 operations.iter().map(|(_, command)| names(command)).sum()
             }
-            Input::Looks { looks, .. } => looks.len() * OPERATIONS_PER_LOOK,
+            Input::Reads { reads, .. } => reads.len() * OPERATIONS_PER_READ,
             Input::Touches { sessions, .. } => sessions.len(),
             _ => 0,
         }

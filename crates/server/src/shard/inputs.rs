@@ -27,7 +27,7 @@ impl Shard {
         if self.inbox.is_closed() {
             self.engine.stop(Duration::ZERO);
         }
-        self.look_at_sockets();
+        self.poll_sockets();
         self.read_wires();
         let inputs = self.inbox.take_turn();
         for input in inputs {
@@ -61,7 +61,7 @@ impl Shard {
                 engine.stream_closed(stream, client_gone);
             }
             Input::Read { group, query, reply } => engine.read(group, query, reply),
-            Input::Looks { stream, group, looks } => engine.read_statuses(stream, group, looks),
+            Input::Reads { stream, group, reads } => engine.read_statuses(stream, group, reads),
             // Their callers are told that this node stopped answering, and ask again.
             Input::Inspect { reply, .. } if engine.is_halted() => drop(reply),
             Input::ReadOwnTable { reply, .. } if engine.is_halted() => drop(reply),
@@ -158,7 +158,7 @@ impl Shard {
     }
 
     /// Which wires there is something to do on.
-    fn look_at_sockets(&mut self) {
+    fn poll_sockets(&mut self) {
         let mut has_room = false;
         for news in self.inbox.touched() {
             has_room |= news.token == ROOM;

@@ -120,7 +120,7 @@ impl Log {
 /// start on the directory.
 #[derive(Debug)]
 struct Background {
-    /// Taken when it ends.
+    /// FrameProgress when it ends.
     jobs: Option<mpsc::Sender<Job>>,
     thread: Option<JoinHandle<()>>,
 }

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_found_wherever_it_is_and_forgotten_when_it_is_over() {
+    fn the_longest_queue_is_found_anywhere_and_forgotten_when_it_ends() {
         let mut scene = Scene::set(3);
         let mut longest = LongestQueue::default();
         assert_eq!(longest.look(&scene.table), 0);

@@ -23,7 +23,7 @@ pub(crate) struct Waker {
 
 /// Something happened on a socket.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct SocketNews {
+pub(crate) struct SocketEvents {
     pub(crate) token: Token,
     pub(crate) is_readable: bool,
     /// Nothing comes from it any more beyond what there is to read.
@@ -75,7 +75,7 @@ impl Poller {
         &mut self,
         patience: Duration,
         is_needed: impl FnOnce() -> bool,
-    ) -> impl Iterator<Item = SocketNews> + '_ {
+    ) -> impl Iterator<Item = SocketEvents> + '_ {
         self.waker.is_waiting.store(!patience.is_zero(), Ordering::SeqCst);
         fence(Ordering::SeqCst);
         let patience = if is_needed() { Duration::ZERO } else { patience };
@@ -87,7 +87,7 @@ impl Poller {
         }
         self.waker.is_waiting.store(false, Ordering::SeqCst);
         let news = self.events.iter().filter(|event| event.token() != WOKEN);
-        news.map(|event| SocketNews {
+        news.map(|event| SocketEvents {
             token: event.token(),
             is_readable: event.is_readable(),
             has_ended: event.is_read_closed(),

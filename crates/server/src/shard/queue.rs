@@ -16,7 +16,7 @@ use tokio::sync::watch;
 
 use super::framed::WokenConnections;
 use super::inbox::Input;
-use super::poller::{Poller, SocketNews, Waker, poller};
+use super::poller::{Poller, SocketEvents, Waker, poller};
 
 const INPUTS_MAX: usize = 16_384;
 /// Operations of clients that wait for the shard: calls, and what is in frames.
@@ -61,7 +61,7 @@ pub(crate) struct Inbox {
     /// Nobody can put anything into it any more.
     is_closed: bool,
     /// Sockets on which something happened.
-    touched: Vec<SocketNews>,
+    touched: Vec<SocketEvents>,
 }
 
 pub(crate) fn inbox() -> io::Result<(InboxSender, Inbox)> {
@@ -150,7 +150,7 @@ impl Inbox {
     }
 
     /// The sockets on which something happened since this was last asked.
-    pub(super) fn touched(&mut self) -> impl Iterator<Item = SocketNews> + '_ {
+    pub(super) fn touched(&mut self) -> impl Iterator<Item = SocketEvents> + '_ {
         self.touched.drain(..)
     }
 

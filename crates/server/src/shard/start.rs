@@ -22,12 +22,12 @@ use super::observer::Observer;
 use super::queue::{Inbox, InboxSender};
 use super::{ROOM, Shard, StopReason};
 use crate::config::NodeConfig;
+use crate::efficiency_tier::EfficiencyTier;
 use crate::events::EventRing;
+use crate::loop_watchdog::LoopWatchdog;
 use crate::membership::Membership;
-use crate::memory_tier::MemoryTier;
 use crate::metrics::Metrics;
 use crate::peers::{LOG_VERSION, PeerLinks, WiresIn};
-use crate::pulse::Pulse;
 use crate::traces::Traces;
 
 /// What a turn can bear beside its own work: a fifth of a millisecond.
@@ -61,8 +61,8 @@ pub(crate) struct Channels {
     pub(crate) inbox_sender: InboxSender,
     pub(crate) leadership: watch::Sender<Leadership>,
     pub(crate) events: Arc<EventRing>,
-    pub(crate) memory: Arc<MemoryTier>,
-    pub(crate) pulse: Arc<Pulse>,
+    pub(crate) memory: Arc<EfficiencyTier>,
+    pub(crate) watchdog: Arc<LoopWatchdog>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) traces: Option<Arc<Traces>>,
     /// Where the shard publishes who may do what.
@@ -154,7 +154,7 @@ impl Shard {
             tells_owners: config.audit.is_some() || config.kafka.is_some(),
             owners_unknown: true,
             memory: channels.memory,
-            pulse: channels.pulse,
+            watchdog: channels.watchdog,
             metrics: channels.metrics,
             traces: channels.traces,
             policy: channels.policy,
@@ -166,7 +166,7 @@ impl Shard {
             started,
             tick: config.tick(),
         };
-        shard.tell_owners();
+        shard.send_owners();
         shard.publish_policy();
         Ok(shard)
     }

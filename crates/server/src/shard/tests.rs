@@ -23,14 +23,14 @@ use super::{
     Step, StopReason, StreamKey, Unavailable, inbox,
 };
 use crate::config::NodeConfig;
+use crate::efficiency_tier::EfficiencyTier;
 use crate::events::EventRing;
 use crate::identity::Identity;
 use crate::known_peers::KnownPeers;
+use crate::loop_watchdog::LoopWatchdog;
 use crate::membership::Membership;
-use crate::memory_tier::MemoryTier;
 use crate::metrics::Metrics;
 use crate::peers::{Handshake, PeerLinks};
-use crate::pulse::Pulse;
 
 const ALICE: SessionId = SessionId(0xa11ce);
 const STREAM: StreamKey = StreamKey { session: ALICE, stream: StreamId(1) };
@@ -77,7 +77,7 @@ impl Bench {
             PeerLinks::start(&handshake, &handle, &mut JoinSet::new())
         };
         let events = Arc::new(EventRing::new(config.events_kept));
-        let memory = Arc::new(MemoryTier::new());
+        let memory = Arc::new(EfficiencyTier::new());
         let channels = Channels {
             policy: Arc::default(),
             inbox,
@@ -85,7 +85,7 @@ impl Bench {
             leadership,
             events,
             memory,
-            pulse: Arc::new(Pulse::new()),
+            watchdog: Arc::new(LoopWatchdog::new()),
             metrics: Arc::new(Metrics::new()),
             traces: None,
             membership,
@@ -197,7 +197,7 @@ fn touch() -> Command {
 }
 
 #[test]
-fn a_client_that_goes_while_it_is_being_answered_is_missed_too() {
+fn a_client_that_disconnects_while_it_is_answered_is_noticed() {
     let mut bench = Bench::new();
     drop(bench.open_stream());
     let operations = vec![(RequestId(7), touch())];
@@ -208,7 +208,7 @@ fn a_client_that_goes_while_it_is_being_answered_is_missed_too() {
 }
 
 #[test]
-fn a_leader_is_gone_when_its_port_is_shut_and_its_wire_has_ended() {
+fn a_leader_counts_as_crashed_when_its_port_refuses_and_its_wire_has_ended() {
     // Of consensus, in its protobuf: a heartbeat to node 1, from node 2, in term 1.
     const HEARTBEAT: [u8; 8] = [0x08, 8, 0x10, 1, 0x18, 2, 0x20, 1];
     // Nobody loses patience while the test is held up.
@@ -272,7 +272,7 @@ fn a_heartbeat_that_comes_alone_waits_no_longer_than_a_tick() {
 }
 
 #[test]
-fn what_a_framed_connection_asks_is_carried_out_and_it_is_told_the_answers() {
+fn a_framed_connections_operations_are_carried_out_and_answered() {
     let mut bench = Bench::new();
     drop(bench.open_stream());
     let (mut client, told) = bench.connect();
@@ -307,7 +307,7 @@ fn full() -> WriteError {
 }
 
 #[test]
-fn while_the_disk_is_full_callers_and_framed_connections_are_told() {
+fn while_the_disk_is_full_calls_and_framed_operations_are_refused() {
     let mut bench = Bench::new();
     let (mut client, told) = bench.connect();
     client.write_all(&[OPEN]).unwrap();
@@ -359,7 +359,7 @@ fn a_disk_that_fails_ends_the_shard_even_if_it_was_full_before() {
 }
 
 #[test]
-fn a_digest_is_made_anew_when_the_table_changed() {
+fn a_digest_is_recomputed_when_the_table_changed() {
     let mut bench = Bench::new();
     let _deliveries = bench.open_stream();
     let before = bench.inspect().digest.unwrap();
@@ -386,7 +386,7 @@ fn of_a_large_table_there_is_no_new_digest_right_after_the_last_one() {
 }
 
 #[test]
-fn a_peer_that_speaks_in_the_name_of_another_is_cut_off() {
+fn a_peer_that_names_another_sender_is_cut_off() {
     // Of consensus, in its protobuf: a heartbeat to node 1, in the name of node 2, in term 1.
     const FORGED: [u8; 8] = [0x08, 8, 0x10, 1, 0x18, 2, 0x20, 1];
     // No node loses patience while the test is held up.

@@ -25,7 +25,7 @@ pub(crate) struct FramedClient {
 }
 
 #[derive(Debug, PartialEq)]
-pub(crate) enum Said {
+pub(crate) enum Received {
     Frame(ServerFrame),
     End(Failure),
     Nothing,
@@ -52,8 +52,8 @@ impl FramedClient {
         self.send(plain::FRAME, &ClientFrame { operations, acked_through: 0 }).await;
         loop {
             match self.next().await {
-                Said::Frame(frame) if frame.answers.is_empty() => {}
-                Said::Frame(mut frame) => return frame.answers.remove(0).result.unwrap(),
+                Received::Frame(frame) if frame.answers.is_empty() => {}
+                Received::Frame(mut frame) => return frame.answers.remove(0).result.unwrap(),
                 said => panic!("not an answer: {said:?}"),
             }
         }
@@ -96,18 +96,18 @@ impl FramedClient {
         }
     }
 
-    pub(crate) async fn next(&mut self) -> Said {
+    pub(crate) async fn next(&mut self) -> Received {
         loop {
             if let Some(piece) = self.pieces.next_piece().unwrap() {
                 return match piece.kind {
-                    plain::FRAME => Said::Frame(ServerFrame::decode(piece.message).unwrap()),
-                    plain::END => Said::End(Failure::decode(piece.message).unwrap()),
+                    plain::FRAME => Received::Frame(ServerFrame::decode(piece.message).unwrap()),
+                    plain::END => Received::End(Failure::decode(piece.message).unwrap()),
                     kind => panic!("a piece of kind {kind}"),
                 };
             }
             let read = self.socket.read_buf(self.pieces.room());
             match timeout(PATIENCE, read).await.expect("nothing came in time") {
-                Ok(0) => return Said::Nothing,
+                Ok(0) => return Received::Nothing,
                 Ok(_) => {}
                 Err(error) => panic!("{error}"),
             }
@@ -116,8 +116,8 @@ impl FramedClient {
 
     pub(crate) async fn reason_of_end(&mut self) -> Reason {
         match self.next().await {
-            Said::End(failure) => {
-                assert_eq!(self.next().await, Said::Nothing);
+            Received::End(failure) => {
+                assert_eq!(self.next().await, Received::Nothing);
                 failure.reason()
             }
             said => panic!("not an end: {said:?}"),

@@ -33,7 +33,7 @@ impl Run {
         Run { disk, wal, durable, open, losses, crashes: 0 }
     }
 
-    /// Files that nobody needs are removed when [`Run::remove_garbage`] is called.
+    /// Garbage files are removed when [`Run::remove_garbage`] is called.
     pub(crate) fn deferring_removal(losses: Losses) -> Run {
         let mut run = Run::new(losses);
         run.wal.defer_removal();

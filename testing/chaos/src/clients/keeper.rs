@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use holdfast_core::{FenceToken, LockName};
 
-use super::Surroundings;
+use super::ClientContext;
 use super::calls::Calls;
 use super::session::Session;
 
@@ -21,15 +21,15 @@ pub(crate) struct Kept {
     pub(crate) public_session_id: String,
 }
 
-pub(super) async fn work(surroundings: Surroundings) -> Vec<Kept> {
+pub(super) async fn work(context: ClientContext) -> Vec<Kept> {
     let mut kept = Vec::new();
-    let recorder = &surroundings.recorder;
-    let Ok(calls) = Calls::to(&surroundings.addresses, 0, recorder) else { return kept };
+    let recorder = &context.recorder;
+    let Ok(calls) = Calls::to(&context.addresses, 0, recorder) else { return kept };
     let mut number = 0;
-    while !surroundings.is_over() {
+    while !context.is_over() {
         let Ok(mut session) = Session::open(calls.clone(), recorder, TTL).await else { continue };
         // A session with a request that was never answered is left, and its locks stay.
-        while !surroundings.is_over() && kept.len() < KEPT_MAX {
+        while !context.is_over() && kept.len() < KEPT_MAX {
             number += 1;
             let Ok(name) = LockName::new(&format!("kept:{number}")) else { return kept };
             match session.acquire(&name, Duration::ZERO, None).await {
@@ -41,9 +41,9 @@ pub(super) async fn work(surroundings: Surroundings) -> Vec<Kept> {
                 Ok(None) => {}
                 Err(_) => break,
             }
-            surroundings.pause(BETWEEN_LOCKS).await;
+            context.pause(BETWEEN_LOCKS).await;
         }
-        surroundings.pause(BETWEEN_LOCKS).await;
+        context.pause(BETWEEN_LOCKS).await;
     }
     kept
 }

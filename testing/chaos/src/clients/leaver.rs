@@ -6,7 +6,7 @@ use std::time::Duration;
 use holdfast_core::{LockName, RequestId, SessionId};
 use holdfast_sim::history::Input;
 
-use super::Surroundings;
+use super::ClientContext;
 use super::calls::{Answer, Calls};
 use super::session::Session;
 use crate::late_expiry::{NAME_PREFIX, TTL};
@@ -15,12 +15,12 @@ const BETWEEN_READS: Duration = Duration::from_millis(150);
 /// Reads belong to no session; in the history they are told apart by these.
 const OWN_IDS: u128 = 0x0000_1eaf << 96;
 
-pub(super) async fn work(number: u64, surroundings: Surroundings) {
-    let recorder = &surroundings.recorder;
-    let Ok(mut calls) = Calls::to(&surroundings.addresses, number, recorder) else { return };
+pub(super) async fn work(number: u64, context: ClientContext) {
+    let recorder = &context.recorder;
+    let Ok(mut calls) = Calls::to(&context.addresses, number, recorder) else { return };
     let reader = SessionId(OWN_IDS | u128::from(number));
     let (mut locks, mut reads) = (0, 0);
-    while !surroundings.is_over() {
+    while !context.is_over() {
         locks += 1;
         let name = LockName::new(&format!("{NAME_PREFIX}{number}:{locks}"));
         let (Ok(name), Ok(mut session)) = (name, Session::open(calls.clone(), recorder, TTL).await)
@@ -29,8 +29,8 @@ pub(super) async fn work(number: u64, surroundings: Surroundings) {
         };
         let Ok(Some(_)) = session.acquire(&name, Duration::ZERO, None).await else { continue };
         let mut is_held = true;
-        while is_held && !surroundings.is_over() {
-            surroundings.pause(BETWEEN_READS).await;
+        while is_held && !context.is_over() {
+            context.pause(BETWEEN_READS).await;
             reads += 1;
             let input = Input::Status { name: name.clone() };
             let begun = recorder.begin(reader, RequestId(reads), input);

@@ -18,7 +18,7 @@ use holdfast_core::{
 };
 use holdfast_sim::history::{Input, Output, RealTime};
 
-use super::{Surroundings, shared_lock};
+use super::{ClientContext, shared_lock};
 use crate::random::Random;
 use crate::recorder::{Begun, Recorder};
 
@@ -37,23 +37,23 @@ struct Worker {
 /// The session is lost, or what became of it is not known.
 struct Over;
 
-pub(super) async fn work(number: u64, surroundings: Surroundings, mut random: Random) {
-    let addresses: Vec<&str> = surroundings.addresses.values().map(String::as_str).collect();
+pub(super) async fn work(number: u64, context: ClientContext, mut random: Random) {
+    let addresses: Vec<&str> = context.addresses.values().map(String::as_str).collect();
     let endpoints = addresses.join(",");
     let mut sessions = 0;
-    while !surroundings.is_over() {
+    while !context.is_over() {
         sessions += 1;
         let session = SessionId(OWN_IDS | u128::from(number) << 64 | sessions);
         let ttl = Duration::from_millis(random.within(3_000..8_000));
-        let opened = Worker::open(&endpoints, session, ttl, &surroundings.recorder).await;
+        let opened = Worker::open(&endpoints, session, ttl, &context.recorder).await;
         let Some(mut worker) = opened else { continue };
         let mut given_up = None;
-        while !surroundings.is_over() && given_up.is_none() {
-            let began = surroundings.recorder.now();
-            if worker.turn(&surroundings, &mut random).await.is_err() {
+        while !context.is_over() && given_up.is_none() {
+            let began = context.recorder.now();
+            if worker.turn(&context, &mut random).await.is_err() {
                 given_up = Some(began);
             }
-            surroundings.pause(Duration::from_millis(random.within(2..25))).await;
+            context.pause(Duration::from_millis(random.within(2..25))).await;
         }
         worker.close(given_up).await;
     }
@@ -92,13 +92,13 @@ impl Worker {
     }
 
     /// Takes a lock, works under it, and gives it back.
-    async fn turn(&mut self, surroundings: &Surroundings, random: &mut Random) -> Result<(), Over> {
+    async fn turn(&mut self, context: &ClientContext, random: &mut Random) -> Result<(), Over> {
         let name = shared_lock(random).ok_or(Over)?;
         let wait = Duration::from_millis(random.within(0..2_500));
         let ttl = random.once_in(6).then(|| Duration::from_millis(random.within(300..1_500)));
         let Some(guard) = self.acquire(&name, wait, ttl).await? else { return Ok(()) };
         self.write(&name, &guard);
-        surroundings.pause(Duration::from_millis(random.within(0..30))).await;
+        context.pause(Duration::from_millis(random.within(0..30))).await;
         self.write(&name, &guard);
         if ttl.is_some() && random.once_in(2) {
             self.renew(&name, &guard, ttl).await?;
@@ -106,7 +106,7 @@ impl Worker {
         }
         if random.once_in(200) {
             // Works for longer than it holds; heartbeats may keep it alive.
-            surroundings.pause(Duration::from_millis(random.within(500..4_000))).await;
+            context.pause(Duration::from_millis(random.within(500..4_000))).await;
             self.write(&name, &guard);
         }
         self.release(&name, guard).await

@@ -31,7 +31,7 @@ const SHARED_LOCKS: u64 = 4;
 
 /// What all clients know.
 #[derive(Clone, Debug)]
-pub(crate) struct Surroundings {
+pub(crate) struct ClientContext {
     /// Where the nodes are, as clients reach them.
     pub(crate) addresses: Arc<BTreeMap<u64, String>>,
     pub(crate) recorder: Recorder,
@@ -53,7 +53,7 @@ impl Clients {
         random: &Random,
     ) -> Clients {
         let stop = watch::Sender::new(false);
-        let surroundings = Surroundings {
+        let context = ClientContext {
             addresses: Arc::new(addresses),
             recorder: recorder.clone(),
             stop: stop.subscribe(),
@@ -61,20 +61,20 @@ impl Clients {
         let mut working = Vec::new();
         for number in 0..PLAIN_CLIENTS {
             let random = random.fork(100 + number);
-            working.push(tokio::spawn(plain::work(number, surroundings.clone(), random)));
+            working.push(tokio::spawn(plain::work(number, context.clone(), random)));
         }
         for number in 0..LIBRARY_CLIENTS {
             let random = random.fork(200 + number);
-            working.push(tokio::spawn(library::work(number, surroundings.clone(), random)));
+            working.push(tokio::spawn(library::work(number, context.clone(), random)));
         }
         for number in 0..LEAVERS {
-            working.push(tokio::spawn(leaver::work(number, surroundings.clone())));
+            working.push(tokio::spawn(leaver::work(number, context.clone())));
         }
-        for node in surroundings.addresses.keys().copied() {
+        for node in context.addresses.keys().copied() {
             let random = random.fork(300 + node);
-            working.push(tokio::spawn(prober::work(node, surroundings.clone(), random)));
+            working.push(tokio::spawn(prober::work(node, context.clone(), random)));
         }
-        let keeper = tokio::spawn(keeper::work(surroundings));
+        let keeper = tokio::spawn(keeper::work(context));
         Clients { stop, working, keeper }
     }
 
@@ -100,7 +100,7 @@ impl Clients {
     }
 }
 
-impl Surroundings {
+impl ClientContext {
     fn is_over(&self) -> bool {
         *self.stop.borrow()
     }

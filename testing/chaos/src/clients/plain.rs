@@ -7,88 +7,88 @@ use holdfast_core::LockName;
 
 use super::calls::Calls;
 use super::session::{Over, Session};
-use super::{Surroundings, shared_lock};
+use super::{ClientContext, shared_lock};
 use crate::random::Random;
 
 #[derive(Clone, Copy)]
-enum Deed {
+enum ClientStep {
     OwnLock,
     SharedLock,
     Leased,
     Cancel,
-    Look,
+    Read,
     Close,
     Forget,
     FallSilent,
 }
 
-pub(super) async fn work(number: u64, surroundings: Surroundings, mut random: Random) {
-    let recorder = &surroundings.recorder;
-    let Ok(calls) = Calls::to(&surroundings.addresses, number, recorder) else { return };
+pub(super) async fn work(number: u64, context: ClientContext, mut random: Random) {
+    let recorder = &context.recorder;
+    let Ok(calls) = Calls::to(&context.addresses, number, recorder) else { return };
     let Ok(own) = LockName::new(&format!("own:{number}")) else { return };
-    while !surroundings.is_over() {
+    while !context.is_over() {
         let ttl = Duration::from_millis(random.within(2_000..6_000));
         let Ok(mut session) = Session::open(calls.clone(), recorder, ttl).await else { continue };
         loop {
-            if surroundings.is_over() {
+            if context.is_over() {
                 let _ = session.close().await;
                 break;
             }
             let deed = choose(&mut random);
-            if let Deed::Close = deed {
+            if let ClientStep::Close = deed {
                 let _ = session.close().await;
                 break;
             }
-            let done = act(deed, &own, &mut session, &surroundings, &mut random).await;
+            let done = act(deed, &own, &mut session, &context, &mut random).await;
             if done.is_err() {
                 break;
             }
-            surroundings.pause(Duration::from_millis(random.within(2..25))).await;
+            context.pause(Duration::from_millis(random.within(2..25))).await;
         }
     }
 }
 
-fn choose(random: &mut Random) -> Deed {
+fn choose(random: &mut Random) -> ClientStep {
     random
         .weighted(&[
-            (60, Deed::OwnLock),
-            (60, Deed::SharedLock),
-            (12, Deed::Leased),
-            (12, Deed::Cancel),
-            (20, Deed::Look),
-            (2, Deed::Close),
-            (2, Deed::Forget),
-            (1, Deed::FallSilent),
+            (60, ClientStep::OwnLock),
+            (60, ClientStep::SharedLock),
+            (12, ClientStep::Leased),
+            (12, ClientStep::Cancel),
+            (20, ClientStep::Read),
+            (2, ClientStep::Close),
+            (2, ClientStep::Forget),
+            (1, ClientStep::FallSilent),
         ])
-        .unwrap_or(Deed::OwnLock)
+        .unwrap_or(ClientStep::OwnLock)
 }
 
 async fn act(
-    deed: Deed,
+    deed: ClientStep,
     own: &LockName,
     session: &mut Session,
-    surroundings: &Surroundings,
+    context: &ClientContext,
     random: &mut Random,
 ) -> Result<(), Over> {
     let shared = shared_lock(random).ok_or(Over)?;
     let wait = Duration::from_millis(random.within(0..2_000));
     let work = Duration::from_millis(random.within(0..30));
     match deed {
-        Deed::OwnLock => {
+        ClientStep::OwnLock => {
             if let Some(held) = session.acquire(own, Duration::ZERO, None).await? {
                 session.write(&held)?;
                 session.release(&held).await?;
             }
         }
-        Deed::SharedLock => {
+        ClientStep::SharedLock => {
             if let Some(held) = session.acquire(&shared, wait, None).await? {
                 session.write(&held)?;
-                surroundings.pause(work).await;
+                context.pause(work).await;
                 session.write(&held)?;
                 session.release(&held).await?;
             }
         }
-        Deed::Leased => {
+        ClientStep::Leased => {
             let ttl = Duration::from_millis(random.within(300..1_500));
             if let Some(mut held) = session.acquire(&shared, wait, Some(ttl)).await? {
                 // What was in the queue for too long is not believed in any more, and given back.
@@ -98,25 +98,25 @@ async fn act(
                 session.release(&held).await?;
             }
         }
-        Deed::Cancel => {
+        ClientStep::Cancel => {
             let after = Duration::from_millis(random.within(0..40));
             if let Some(held) = session.acquire_and_cancel(&shared, wait, after).await? {
                 session.write(&held)?;
                 session.release(&held).await?;
             }
         }
-        Deed::Look => session.status(if random.once_in(4) { own } else { &shared }).await?,
-        Deed::Close => {}
-        Deed::Forget => {
+        ClientStep::Read => session.status(if random.once_in(4) { own } else { &shared }).await?,
+        ClientStep::Close => {}
+        ClientStep::Forget => {
             if let Some(held) = session.acquire(&shared, wait, None).await? {
                 session.write(&held)?;
             }
             return Err(Over);
         }
-        Deed::FallSilent => {
+        ClientStep::FallSilent => {
             let held = session.acquire(&shared, wait, None).await?;
             let too_long = session.ttl() + Duration::from_millis(random.within(0..3_000));
-            surroundings.pause(too_long).await;
+            context.pause(too_long).await;
             if let Some(held) = held {
                 let _ = session.write(&held);
                 session.release(&held).await?;

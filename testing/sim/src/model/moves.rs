@@ -54,7 +54,7 @@ pub enum Move {
     },
     BeginTerm,
     /// Time passes, and nothing is written.
-    Pass,
+    PassTime,
     Tick {
         after_ms: u16,
     },
@@ -188,7 +188,7 @@ fn is_essential(step: Move, account: &Account) -> bool {
             _ => false,
         },
         Move::Operate(_) => false,
-        Move::Attach { .. } | Move::Detach { .. } | Move::Touch { .. } | Move::Pass => false,
+        Move::Attach { .. } | Move::Detach { .. } | Move::Touch { .. } | Move::PassTime => false,
     }
 }
 
@@ -262,7 +262,7 @@ fn moves_at_a_semaphore(scope: &Scope, clients: &Clients, account: &Account) -> 
 }
 
 fn all_moves(scope: &Scope, clients: &Clients, account: &Account) -> Vec<Move> {
-    let mut moves = vec![Move::BeginTerm, Move::Pass];
+    let mut moves = vec![Move::BeginTerm, Move::PassTime];
     moves.extend([0, 100, 300].map(|after_ms| Move::Tick { after_ms }));
     for (session, client) in (0_u8..).zip(clients).take(scope.sessions) {
         if !client.opened {
@@ -359,14 +359,14 @@ impl Move {
             }
             Move::Operate(operation) => operation.command(names),
             Move::BeginTerm => Command::BeginTerm { grace: Span::from_ms(GRACE_MS) },
-            Move::Pass => return None,
+            Move::PassTime => return None,
             Move::Tick { .. } => Command::Tick,
         })
     }
 
     pub(super) fn ms_passed(self) -> u16 {
         match self {
-            Move::Pass => 100,
+            Move::PassTime => 100,
             Move::Tick { after_ms } => after_ms,
             _ => 0,
         }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tokio::task::block_in_place;
 
-use super::browsed::{see, start_browser};
+use super::browser::{see, start_browser};
 use super::{cluster, get};
 use crate::support::{Cluster, PATIENCE, data, eventually};
 

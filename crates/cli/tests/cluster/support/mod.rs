@@ -1,6 +1,8 @@
 //! Real nodes as real processes on loopback, and small clients to load and to question them.
 
+mod cluster_slots;
 mod command;
+mod command_fixture;
 mod example;
 mod http;
 mod load;
@@ -9,14 +11,16 @@ mod plain;
 mod ports;
 mod proxy;
 mod raw;
-mod scene;
-mod stage;
 mod terminal;
 
 use std::future::Future;
 use std::time::{Duration, Instant};
 
+pub(crate) use cluster_slots::{all_cluster_slots, cluster_slot};
 pub(crate) use command::{data, json, json_lines, output, run, text, words};
+pub(crate) use command_fixture::{
+    CommandFixture, PATIENCE, ends, finished, is_gone, is_running, signal,
+};
 pub(crate) use example::build_examples;
 pub(crate) use http::{metrics, page, value as metric};
 pub(crate) use load::{Load, LoadReport};
@@ -25,8 +29,6 @@ pub(crate) use plain::{PlainClient, PlainSession, hold, wait_in_line};
 pub(crate) use ports::free_base_port;
 pub(crate) use proxy::Proxy;
 pub(crate) use raw::call_with_bytes;
-pub(crate) use scene::{PATIENCE, Scene, ends, finished, is_gone, is_running, signal};
-pub(crate) use stage::{stage, whole_stage};
 pub(crate) use terminal::Terminal;
 
 /// Asks again and again until there is an answer; fails the test after `patience`.

@@ -9,8 +9,8 @@ use holdfast_proto::v1::{ClusterStatusResponse, GroupStatus};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
+use super::cluster_slots::{ClusterSlot, all_cluster_slots, cluster_slot};
 use super::ports::free_ports;
-use super::stage::{Place, stage, whole_stage};
 use super::{PlainClient, eventually};
 
 /// The binary under test.
@@ -30,7 +30,7 @@ pub(crate) struct ClusterOptions {
 pub(crate) struct Cluster {
     nodes: Vec<Node>,
     dir: TempDir,
-    _place: Place,
+    _slot: ClusterSlot,
 }
 
 struct Node {
@@ -57,16 +57,16 @@ impl Cluster {
             true => options.settings,
             false => format!("{PATIENT}\n{}", options.settings),
         };
-        Cluster::start_at(stage().await, ClusterOptions { settings, ..options }).await
+        Cluster::start_at(cluster_slot().await, ClusterOptions { settings, ..options }).await
     }
 
     /// As `start`, while no other cluster runs: for tests that measure, or that are a heavy load themselves.
     pub(crate) async fn start_alone(nodes: u64) -> Cluster {
         let options = ClusterOptions { nodes, settings: String::new() };
-        Cluster::start_at(whole_stage().await, options).await
+        Cluster::start_at(all_cluster_slots().await, options).await
     }
 
-    async fn start_at(place: Place, options: ClusterOptions) -> Cluster {
+    async fn start_at(slot: ClusterSlot, options: ClusterOptions) -> Cluster {
         let dir = tempfile::tempdir().unwrap();
         let ports = free_ports(3 * options.nodes as usize);
         let mut nodes = Vec::new();
@@ -89,7 +89,7 @@ impl Cluster {
             );
             std::fs::write(&node.config, text).unwrap();
         }
-        let mut cluster = Cluster { nodes, dir, _place: place };
+        let mut cluster = Cluster { nodes, dir, _slot: slot };
         for id in 1..=options.nodes {
             cluster.launch(id);
         }

@@ -16,13 +16,13 @@ use crate::model::time::Span;
 const LOCK_DELAY_MAX_OF_RULES_1: Span = Span::from_secs(24 * 60 * 60);
 
 impl Command {
-    /// Is the command well-formed and within the limits? Whoever takes commands in should ask before
-    /// they enter the log; the table asks again.
+    /// Whether the command is well-formed and within the limits. Front ends should check it before it enters the log;
+    /// the table checks it again.
     pub fn check(&self, limits: &Limits) -> Result<(), Rejection> {
         self.check_under(limits, RulesVersion::NEWEST)
     }
 
-    /// As a table that follows these rules asks it.
+    /// The same check under these rules.
     pub(crate) fn check_under(
         &self,
         limits: &Limits,

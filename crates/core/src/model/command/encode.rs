@@ -357,7 +357,7 @@ impl Terms {
         })
     }
 
-    /// Nobody looked for cycles then, and whoever waited did so to the end.
+    /// That version had no search for cycles: every request waited to its end.
     fn decode_version_1(reader: &mut Reader<'_>) -> Result<Terms, DecodeError> {
         Ok(Terms {
             wait: Span::from_ms(reader.varint()?),

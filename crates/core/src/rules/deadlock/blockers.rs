@@ -1,8 +1,9 @@
-//! Who is in whose way at one lock.
+//! The blockers of a waiter at one lock.
 //!
-//! Readers share, and permits are many; everybody else is in the way alone. But who stands before the last that
-//! wants the lock in another way is in the way alone too, however it wants it: that last one waits for each of them,
-//! and everybody behind waits for that last one. Who stands behind it can be passed by.
+//! A single actor of a conflicting mode blocks on its own. Actors of the same mode do not: readers share, and permits
+//! are many. But a waiter ahead of the last one with another mode blocks on its own, too, whatever its mode: that last
+//! one waits for each waiter ahead of it, and all waiters behind it wait for it. Waiters of the same mode behind it do
+//! not block.
 
 use alloc::collections::BTreeMap;
 
@@ -12,10 +13,10 @@ use crate::model::name::LockName;
 use crate::state::hold::Actor;
 use crate::state::queue::Ticket;
 
-/// Those in the way of one who wants a lock in this mode, and how often each of them is.
+/// The blockers of an actor that wants a lock in this mode, and how often each of them blocks.
 pub(super) struct Blockers {
     mode: Mode,
-    /// The last ahead who wants it in another way.
+    /// The last waiter ahead that wants another mode.
     last_unlike: Option<Ticket>,
     alone: BTreeMap<Actor, usize>,
     by_permits: BTreeMap<Actor, usize>,
@@ -44,7 +45,7 @@ impl Blockers {
         *those.entry(actor).or_default() += 1;
     }
 
-    /// One stuck actor of the first kind is enough, and as many of the second as there are permits.
+    /// For the first kind one stuck blocker is enough; for the second, as many as there are permits.
     pub(super) fn obstacles(self, name: &LockName, permits: usize) -> [Option<Obstacle<'_>>; 2] {
         [(self.alone, 1), (self.by_permits, permits)].map(|(actors, stuck_min)| {
             (!actors.is_empty()).then_some(Obstacle { name, actors, stuck_min })

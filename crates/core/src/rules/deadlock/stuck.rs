@@ -1,8 +1,8 @@
-//! Who is stuck, and the way from one of them back to itself.
+//! Finds the stuck actors, and a cycle from one of them back to itself.
 //!
-//! Everybody who waits is taken to be stuck until it is seen that enough of those in its way can go on. What is left
-//! is stuck for good, also where two need each other to be stuck, as around a semaphore whose holders wait for
-//! different things. To ask whom one stuck actor would hold up, step by step, would miss those.
+//! Every waiting actor counts as stuck until enough of its blockers can go on. The remaining actors are stuck for good.
+//! That also finds actors that are stuck only together, as around a semaphore whose holders wait for different locks. A
+//! search that starts from one stuck actor and follows the actors it blocks would miss those.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -10,26 +10,26 @@ use alloc::vec::Vec;
 use crate::model::name::LockName;
 use crate::state::hold::Actor;
 
-/// Who is in the way of somebody at one place.
+/// The blockers of an actor at one place.
 pub(super) struct Obstacle<'a> {
     pub(super) name: &'a LockName,
-    /// And how often: of permits one may have several.
+    /// Each with a count: an actor may hold several permits.
     pub(super) actors: BTreeMap<Actor, usize>,
-    /// So many of them must be stuck for it to be stuck.
+    /// How many of them must be stuck for the actor to be stuck.
     pub(super) stuck_min: usize,
 }
 
-/// By whom they are in the way of.
+/// The obstacles of each waiting actor.
 pub(super) type Obstacles<'a> = BTreeMap<Actor, Vec<Obstacle<'a>>>;
 
-/// From the actor along those who are stuck back to itself: who, and what it waits for. None if it is not stuck, or is
-/// so only because of others, who do not wait for it.
+/// A cycle of stuck actors from this actor back to itself, each with the lock that it waits for. None if the actor is
+/// not stuck, or if it is stuck only behind actors that do not wait for it.
 pub(super) fn find_cycle(
     actor: Actor,
     obstacles: &Obstacles<'_>,
 ) -> Option<Vec<(Actor, LockName)>> {
     let stuck = Stuck::among(obstacles);
-    // For each who was reached: who waits for it, and where.
+    // For each actor reached: the actor that waits for it, and at which lock.
     let mut reached_from: BTreeMap<Actor, (Actor, &LockName)> = BTreeMap::new();
     let mut to_go_on_from = VecDeque::from([actor]);
     while !reached_from.contains_key(&actor) {
@@ -54,13 +54,13 @@ pub(super) fn find_cycle(
 
 struct Stuck<'a, 'b> {
     obstacles: &'b Obstacles<'a>,
-    /// Of those who are stuck: how many of its obstacles keep it so.
+    /// The stuck actors, each with the number of obstacles that keep it stuck.
     actors: BTreeMap<Actor, usize>,
 }
 
 impl<'a, 'b> Stuck<'a, 'b> {
     fn among(obstacles: &'b Obstacles<'a>) -> Stuck<'a, 'b> {
-        // Each obstacle: whose it is, how many in it are stuck, and how many must be.
+        // Each obstacle: its actor, how many of its blockers are stuck, and how many must be.
         let mut counted: Vec<(Actor, usize, usize)> = Vec::new();
         let mut part_of: BTreeMap<Actor, Vec<(usize, usize)>> = BTreeMap::new();
         let mut actors: BTreeMap<Actor, usize> = BTreeMap::new();
@@ -107,7 +107,7 @@ impl<'a, 'b> Stuck<'a, 'b> {
         Stuck { obstacles, actors }
     }
 
-    /// The stuck ones that keep this stuck one so, and where.
+    /// The stuck blockers of a stuck actor, and at which locks.
     fn blockers_of(&self, actor: Actor) -> impl Iterator<Item = (Actor, &'a LockName)> + '_ {
         let own = match self.actors.contains_key(&actor) {
             true => self.obstacles.get(&actor).map_or(&[][..], |own| own),

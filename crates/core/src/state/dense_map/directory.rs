@@ -1,4 +1,4 @@
-//! Where the chunks of a large map are: a sorted list in pages, so that to make room in it moves little.
+//! The directory of the chunks of a large map: a sorted list in pages, so that an insert moves few entries.
 //!
 //! Invariants: keys rise through a page and from one to the next; no page is empty.
 
@@ -23,7 +23,7 @@ struct Page<K, C> {
     entries: Vec<(K, C)>,
 }
 
-/// Where an entry stands, until the next one comes or goes.
+/// The position of an entry, valid until the next insert or removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct EntryPosition {
     /// Counted from one, so that no place takes no more room than one.

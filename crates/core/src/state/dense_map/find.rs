@@ -1,5 +1,6 @@
 //! Where a key is. A command asks for the same key several times, so the map remembers where it found the last one, and
-//! looks there first. What it remembers is checked against the entries that stand there, and need not be kept up to date.
+//! looks there first. What it remembers is checked against the entries that stand there, and need not be kept up to
+//! date.
 
 use core::borrow::Borrow;
 

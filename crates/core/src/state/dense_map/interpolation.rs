@@ -1,11 +1,11 @@
-//! Where a key stands, by interpolation.
+//! Interpolation search within a chunk.
 //!
-//! Ids of sessions are random, so those of one chunk are mostly spread evenly. Where one of them stands can be told from
-//! how far it lies between the lowest and the highest: within a few entries. To look there reads two or three
-//! neighbouring lines of memory. Halving reads as many that lie apart, each after the one before; of 100,000 sessions no
-//! cache holds them. Without it a heartbeat among 100,000 sessions takes the table a quarter more time.
+//! Session ids are random, so those of one chunk are mostly spread evenly. The position of an id follows, within a few
+//! entries, from its distance to the lowest and the highest one. Reading there touches two or three neighbouring cache
+//! lines. A binary search touches as many cache lines that are far apart, one after the other, and the sessions do not
+//! fit into a cache. Without interpolation, a heartbeat among 100,000 sessions takes the table a quarter more time.
 //!
-//! The place can be wrong. Then its entries are gone through, and a chunk has few.
+//! The estimate can be wrong. Then the search walks through the entries, and a chunk has few.
 
 use core::borrow::Borrow;
 
@@ -13,9 +13,9 @@ use crate::model::id::{RequestId, SessionId};
 use crate::model::name::LockName;
 use crate::model::time::LogicalTime;
 
-/// What entries are kept and asked for by.
+/// A key of the map.
 pub(crate) trait Key: Ord {
-    /// Keys come from everywhere alike: interpolation is worth more than halving.
+    /// Keys are evenly distributed, so interpolation is faster than binary search.
     const IS_SPREAD_EVENLY: bool = false;
 
     /// About how many of so many keys from `low` to `high` are below this one.

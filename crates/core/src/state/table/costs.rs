@@ -14,8 +14,7 @@ impl LockTable {
         self.endings_left = self.limits.expiries_per_tick_max;
     }
 
-    /// Counts one more end of something that is due, unless the present command has ended as much as one
-    /// may: everybody else waits meanwhile.
+    /// Counts one more expiry, unless the present command has reached its limit: other commands wait meanwhile.
     pub(crate) fn may_end_one_more(&mut self) -> bool {
         match self.endings_left.checked_sub(1) {
             Some(left) => self.endings_left = left,
@@ -24,8 +23,10 @@ impl LockTable {
         true
     }
 
+    /// All commands of an entry of a log have the same time. A table without a log has index 0.
     fn entry(&self) -> EntryId {
-        (self.applied_index, self.now)
+        let has_log = self.applied_index > LogIndex(0);
+        (self.applied_index, if has_log { LogicalTime::ZERO } else { self.now })
     }
 
     /// What a search, or several that share it, may cost now.

@@ -1,4 +1,4 @@
-//! Locks that come and go, that are closed and opened, and what has become free.
+//! Adds and removes locks, closes and opens them, and notes those that have become free.
 
 use alloc::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ impl LockTable {
         changed
     }
 
-    /// No session holds it or waits for it, and nothing keeps it closed: it costs nothing.
+    /// Removes a lock without holders, waiters and lock delay.
     pub(crate) fn forget_lock(&mut self, name: &LockName) {
         #[cfg(feature = "planted")]
         if crate::planted::Bug::FreeNameKept.is_active() {
@@ -49,7 +49,7 @@ impl LockTable {
         self.closed.insert((until, name.clone()));
     }
 
-    /// Was it closed?
+    /// Returns whether it was closed.
     pub(crate) fn open_lock(&mut self, name: &LockName) -> bool {
         let Some(lock) = self.locks.get_mut(name) else { return false };
         let Some(until) = lock.closed_until() else { return false };

@@ -11,7 +11,7 @@ use crate::state::table::LockTable;
 use crate::state::wait::{QueuePlace, Wait};
 
 impl LockTable {
-    /// Takes a place in a queue. Gives the name as the table has it, the place, and how many stood there.
+    /// Takes a place in a queue. Returns the table's copy of the name, the place, and the number of waiters ahead.
     pub(crate) fn enqueue(
         &mut self,
         name: &LockName,
@@ -27,7 +27,7 @@ impl LockTable {
         })
     }
 
-    /// A wait whose places are taken.
+    /// Adds a wait whose queue places are taken already.
     pub(crate) fn add_wait(&mut self, id: SessionId, request: RequestId, wait: Wait) {
         let actor = (id, wait.actor);
         let waited = self.waits_of(actor).next().is_some();
@@ -45,7 +45,7 @@ impl LockTable {
         }
     }
 
-    /// Takes a wait from its session, and out of its queues.
+    /// Removes a wait from its session and from its queues.
     pub(crate) fn remove_wait(&mut self, id: SessionId, request: RequestId) -> Option<Box<Wait>> {
         let wait = self.sessions.get_mut(&id)?.waits.remove(request)?;
         self.size = self.size.saturating_sub(wait.size_bytes());
@@ -53,7 +53,7 @@ impl LockTable {
         Some(wait)
     }
 
-    /// Gives up the places of a wait that its session no longer has.
+    /// Removes the places of a wait that its session no longer has.
     pub(crate) fn leave_queues(&mut self, id: SessionId, request: RequestId, wait: &Wait) {
         for place in wait.places.as_slice() {
             #[cfg(feature = "planted")]
@@ -78,15 +78,15 @@ impl LockTable {
         waiter
     }
 
-    /// Who stands in more than one place is marked in each: only such a waiter can be in the way of
-    /// others for a reason that its queue does not show.
+    /// Marks a waiter whose actor has several queue places. Only such a waiter can block others for a reason that its
+    /// queue does not show.
     fn set_in_several_queues(&mut self, place: &QueuePlace, is_in_several: bool) {
         if let Some(lock) = self.locks.get_mut(&place.name) {
             lock.queue_mut().set_in_several_queues(place.ticket, is_in_several);
         }
     }
 
-    /// Puts a waiter where no rule would put it.
+    /// Puts a waiter at a place that no rule would give it.
     #[cfg(test)]
     pub(crate) fn move_waiter(
         &mut self,
@@ -100,13 +100,13 @@ impl LockTable {
         Some(to)
     }
 
-    /// The requests by which an actor waits.
+    /// The waits of an actor.
     pub(crate) fn waits_of(&self, actor: Actor) -> impl Iterator<Item = (RequestId, &Wait)> {
         let (id, actor) = actor;
         self.sessions.get(&id).into_iter().flat_map(move |session| session.waits.of(actor))
     }
 
-    /// Where an actor stands, if that is only one place.
+    /// The place of an actor, if it has only one.
     pub(crate) fn place_if_only(&self, actor: Actor) -> Option<QueuePlace> {
         let mut waits = self.waits_of(actor);
         match (waits.next()?.1.places.as_slice(), waits.next()) {

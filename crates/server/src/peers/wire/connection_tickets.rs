@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pass_opens_one_wire_which_ends_with_it() {
+    fn a_connection_ticket_opens_one_wire_which_ends_with_it() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let dial = || TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let tickets = ConnectionTickets::default();

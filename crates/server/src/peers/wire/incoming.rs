@@ -9,7 +9,7 @@ use mio::net::TcpStream as WireSocket;
 use mio::{Interest, Registry, Token};
 
 use super::{HEADER_BYTES, MESSAGE_BYTES_MAX};
-use crate::shard::SocketNews;
+use crate::shard::SocketEvents;
 
 /// So that one peer with much to say does not keep the others, and the clients, waiting.
 const READS_PER_TURN_MAX: usize = 16;
@@ -69,7 +69,7 @@ impl WiresIn {
     }
 
     /// There is something to read.
-    pub(crate) fn touch(&mut self, news: SocketNews) {
+    pub(crate) fn touch(&mut self, news: SocketEvents) {
         for wire in self.wires.values_mut().filter(|wire| wire.token == news.token) {
             wire.has_more = true;
             wire.has_ended |= news.has_ended;
@@ -236,18 +236,18 @@ mod tests {
         }
 
         #[test]
-        fn whatever_comes_nothing_breaks(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_do_not_break_a_wire(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let mut wire = wire_of(bytes, vec![7; 30]);
             let _ = wire.read(&mut [0; 50], |_, _| Ok(()));
         }
     }
 
-    fn news(token: usize) -> SocketNews {
-        SocketNews { token: Token(token), is_readable: true, has_ended: false }
+    fn news(token: usize) -> SocketEvents {
+        SocketEvents { token: Token(token), is_readable: true, has_ended: false }
     }
 
     #[test]
-    fn a_peer_that_says_something_and_leaves_is_heard_and_its_end_noticed() {
+    fn the_last_message_of_a_peer_is_read_and_its_end_noticed() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut poll = Poll::new().unwrap();
         let mut wires = WiresIn::new(Token(1));
@@ -266,7 +266,7 @@ mod tests {
                 assert!(!events.is_empty(), "its end was not noticed");
                 for event in &events {
                     let (token, has_ended) = (event.token(), event.is_read_closed());
-                    wires.touch(SocketNews { token, is_readable: true, has_ended });
+                    wires.touch(SocketEvents { token, is_readable: true, has_ended });
                 }
             }
         }
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_that_nobody_sends_ends_the_wire_and_the_peer_sees_it() {
+    fn an_impossible_length_ends_the_wire_and_the_peer_notices() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let poll = Poll::new().unwrap();
         let mut wires = WiresIn::new(Token(1));
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_wires_of_a_peer_the_one_with_the_later_pass_stays_and_the_other_ends() {
+    fn of_two_wires_of_a_peer_the_one_with_the_later_ticket_stays() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let poll = Poll::new().unwrap();
         let mut wires = WiresIn::new(Token(1));

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_goes_later_and_in_order() {
+    fn messages_that_do_not_fit_are_sent_later_and_in_order() {
         let mut wire = WireOut::new(Narrow { room: 11, ..Narrow::default() });
         wire.send(&vec![(GROUP, b"first".to_vec())]).unwrap();
         wire.send(&vec![(GroupId(2), b"second".to_vec())]).unwrap();

@@ -24,7 +24,7 @@ use crate::config::Address;
 use crate::rpc::Rpc;
 use crate::rpc::failure::{dropped_by_shard, took_too_long, unavailable};
 use crate::rpc::grpc;
-use crate::rpc::route::Place;
+use crate::rpc::route::Destination;
 use crate::shard::Unavailable;
 
 /// A change of voters takes three rounds, and perhaps a change of leader before.
@@ -102,13 +102,13 @@ async fn carry_out<V: Verb>(
     change: Admitted<MembershipChange>,
 ) -> Result<V::Response, Failure> {
     loop {
-        let failure = match rpc.place(caller, V::METHOD).await? {
-            Place::Here => match rpc.door.change_membership(change.clone()).await? {
+        let failure = match rpc.destination(caller, V::METHOD).await? {
+            Destination::Here => match rpc.door.change_membership(change.clone()).await? {
                 Ok(Ok(())) => return Ok(V::response(rpc)),
                 Ok(Err(refusal)) => return Err(of_refusal(&refusal)),
                 Err(reason) => unavailable(reason, &rpc.membership),
             },
-            Place::At(leader) => {
+            Destination::At(leader) => {
                 match rpc.forwarding.call_known(leader, caller, V::METHOD, &request).await {
                     Ok(Some(response)) => return Ok(response),
                     // It stays the leader and does not learn: its client has to ask it.
@@ -135,9 +135,9 @@ pub(in crate::rpc) async fn transfer_leadership(
     let to = Some(NodeId(request.to)).filter(|node| *node != NodeId(0));
     let to = rpc.door.admit(&caller, METHOD, to)?;
     let carried_out = async {
-        match rpc.place(&caller, METHOD).await? {
-            Place::Here => hand_over(rpc, to).await,
-            Place::At(leader) => rpc.forwarding.call(leader, &caller, METHOD, &request).await,
+        match rpc.destination(&caller, METHOD).await? {
+            Destination::Here => hand_over(rpc, to).await,
+            Destination::At(leader) => rpc.forwarding.call(leader, &caller, METHOD, &request).await,
         }
     };
     timeout(CHANGE_TIMEOUT, carried_out).await.unwrap_or_else(|_| Err(took_too_long()))

@@ -19,7 +19,7 @@ use tonic::Status;
 use crate::offline::header_of;
 use crate::rpc::Rpc;
 use crate::rpc::failure::{bug, overloaded, took_too_long};
-use crate::rpc::route::Place;
+use crate::rpc::route::Destination;
 use crate::shard::{FIRST_GROUP, Query, ReadData, WholeState};
 
 const PIECE_BYTES: usize = 256 * 1024;
@@ -44,8 +44,8 @@ pub(in crate::rpc) async fn serve(
         return Err(refused(Reason::InvalidFrame, words));
     }
     let query = rpc.door.admit(&caller, METHOD, Query::Snapshot)?;
-    match rpc.place(&caller, METHOD).await? {
-        Place::Here => {
+    match rpc.destination(&caller, METHOD).await? {
+        Destination::Here => {
             let only = Arc::clone(&rpc.backups).try_acquire_owned().map_err(|_| overloaded())?;
             let made = timeout(MAKING_TIMEOUT, make(rpc, query)).await;
             let (header, body) = made
@@ -54,7 +54,7 @@ pub(in crate::rpc) async fn serve(
             tokio::spawn(cut(header, body, sender, (permit, only)));
             Ok(Box::pin(ReceiverStream::new(chunks)))
         }
-        Place::At(leader) => rpc.forwarding.stream(leader, &caller, METHOD, &request).await,
+        Destination::At(leader) => rpc.forwarding.stream(leader, &caller, METHOD, &request).await,
     }
 }
 

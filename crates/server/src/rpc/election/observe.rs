@@ -18,7 +18,7 @@ use tokio_stream::Stream;
 use tonic::Status;
 
 use super::super::Rpc;
-use super::super::route::Place;
+use super::super::route::Destination;
 use super::super::watch::{self, Frames, held_by};
 
 pub(super) type Observed = Pin<Box<dyn Stream<Item = Result<ObserveResponse, Status>> + Send>>;
@@ -29,16 +29,16 @@ pub(in crate::rpc) async fn serve(
     request: ObserveRequest,
 ) -> Result<Observed, Failure> {
     let permit = rpc.door.begin(Method::Observe)?;
-    rpc.watch_openings.begin(&caller)?;
-    let ask = watch::Ask::of_one(&lock_name(&request.name)?, request.after.as_ref())?;
+    rpc.watch_open_rate.begin(&caller)?;
+    let ask = watch::WatchTarget::of_one(&lock_name(&request.name)?, request.after.as_ref())?;
     let ask = rpc.door.authorise(&caller, Method::Observe, ask.about())?.admit(ask);
-    match rpc.place(&caller, Method::Observe).await? {
-        Place::Here => {
+    match rpc.destination(&caller, Method::Observe).await? {
+        Destination::Here => {
             let frames = watch::follow(rpc, &caller, ask, permit);
             let observation = Observation::after(request.after_epoch);
-            Ok(Box::pin(Told { frames, observation, ready: VecDeque::new() }))
+            Ok(Box::pin(ObserveFrames { frames, observation, ready: VecDeque::new() }))
         }
-        Place::At(leader) => {
+        Destination::At(leader) => {
             let permits = [permit, rpc.door.begin_relay()?];
             let told = rpc.forwarding.stream(leader, &caller, Method::Observe, &request).await?;
             Ok(Box::pin(held_by(told, permits)))
@@ -47,13 +47,13 @@ pub(in crate::rpc) async fn serve(
 }
 
 /// A watch, told as an observation.
-struct Told {
+struct ObserveFrames {
     frames: Frames,
     observation: Observation,
     ready: VecDeque<ObserveResponse>,
 }
 
-impl Stream for Told {
+impl Stream for ObserveFrames {
     type Item = Result<ObserveResponse, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_snapshot_tells_who_leads_and_readers_do_not_lead() {
+    fn the_snapshot_has_the_leader_and_shared_holders_do_not_lead() {
         let lock = |mode: Mode| LockSummary {
             holder_count: 1,
             mode: mode.into(),
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn each_leader_each_value_and_each_vacancy_is_told_once() {
+    fn each_leader_value_and_vacancy_is_sent_once() {
         let mut observation = Observation::after(0);
         let told = tell(
             &mut observation,
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_or_proclaims_under_another_token_is_not_the_leader() {
+    fn events_under_another_token_do_not_change_the_leader() {
         let mut observation = Observation::after(9);
         let events =
             vec![event(EventKind::Released, 5, 7, ""), event(EventKind::Proclaimed, 6, 7, "old")];

@@ -20,8 +20,11 @@ use super::read_quota::ReadQuota;
 use crate::membership::Membership;
 use crate::shard::{Delivery, ReadAnswer, Unavailable};
 
+/// Where a frame is cut. One list of deliveries is never split.
+pub(super) const ANSWERS_PER_FRAME_TARGET: usize = 4_096;
+
 /// How a stream ends: without a word, or with a reason.
-pub(super) type LastWord = Result<(), Failure>;
+pub(super) type Termination = Result<(), Failure>;
 
 #[derive(Debug)]
 pub(super) struct AnswerEncoder {
@@ -35,7 +38,7 @@ pub(super) struct AnswerEncoder {
     reads: ReadQuota,
     /// In the frame that is being made.
     reads_answered: usize,
-    last_word: Option<LastWord>,
+    termination: Option<Termination>,
 }
 
 impl AnswerEncoder {
@@ -54,7 +57,7 @@ impl AnswerEncoder {
             is_open: false,
             reads,
             reads_answered: 0,
-            last_word: None,
+            termination: None,
         }
     }
 
@@ -82,9 +85,9 @@ impl AnswerEncoder {
     }
 
     /// How the stream ends, if it does. After the session's end it still gives the answers to the reads under way.
-    pub(super) fn last_word(&mut self) -> Option<LastWord> {
+    pub(super) fn termination(&mut self) -> Option<Termination> {
         let reads = &self.reads;
-        self.last_word.take_if(|last_word| last_word.is_err() || reads.is_none_under_way())
+        self.termination.take_if(|termination| termination.is_err() || reads.is_none_under_way())
     }
 
     fn add_one(
@@ -171,8 +174,8 @@ impl AnswerEncoder {
     }
 
     /// The first reason to end is the one that is told.
-    fn end_with(&mut self, last_word: LastWord) {
-        self.last_word.get_or_insert(last_word);
+    fn end_with(&mut self, termination: Termination) {
+        self.termination.get_or_insert(termination);
     }
 }
 

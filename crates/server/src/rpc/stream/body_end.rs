@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_that_is_cut_off_is_not_gone() {
+    fn a_client_that_is_cut_off_does_not_count_as_disconnected() {
         assert!(!Ending::CutOff.means_client_gone());
         assert!(Ending::Disconnected.means_client_gone());
         assert!(Ending::Reset.means_client_gone());

@@ -43,14 +43,14 @@ use self::write_buffer::WriteBuffer;
 use super::super::Rpc;
 use super::super::credentials::{authenticate, bind_opening};
 use super::super::failure::{slow_reader, stopping};
-use super::super::route::Place;
+use super::super::route::Destination;
 use super::super::serve::RESPONSE_BYTES_MAX;
-use super::answers::{LastWord, refusals};
+use super::answers::{Termination, refusals};
 use super::body_end::Ending;
 use super::incoming::{FATE_TIMEOUT, FIRST_FRAME_TIMEOUT, Next, Received, no_first_frame};
 use super::method_of;
 use crate::connections::{Call, OpenConnection, late};
-use crate::shard::{self, AfterVisit, CutOff, Delivery, EndedBy, SocketNews, StreamKey, Visit};
+use crate::shard::{self, AfterVisit, CutOff, Delivery, EndedBy, SocketEvents, StreamKey, Visit};
 
 /// What waits to be written for a slow reader. If there is more than this, a client that asks on is cut off, and so is one
 /// for which there are answers. Longer than the answers to all status reads that may be under way.
@@ -59,7 +59,7 @@ const UNWRITTEN_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// more than this stays with the task that relays it, and the client is not read.
 const UNWRITTEN_BYTES_LOW_MAX: usize = 256 * 1024;
 /// How long the last word, with all that stands before it, may take to be written.
-const LAST_WORD_TIMEOUT: Duration = Duration::from_secs(30);
+const TERMINATION_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a client has to end its half of the connection once this node has ended its own. To close a socket from which
 /// not all was read would take back what was written last.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -102,7 +102,7 @@ pub(in crate::rpc) struct FramedConnection {
     /// All has been read.
     has_ended: bool,
     /// The client reads no more. What it sent before is carried out until then.
-    unheard_until: Option<Instant>,
+    unread_until: Option<Instant>,
     permit: Option<Permit>,
     call: Arc<Call>,
     open: OpenConnection,
@@ -118,9 +118,9 @@ enum State {
     },
     /// It waits for a leader.
     Routing {
-        /// Taken once there is one.
+        /// FrameProgress once there is one.
         opened: Option<(Opening, ClientFrame)>,
-        place: oneshot::Receiver<Result<Place, Failure>>,
+        destination: oneshot::Receiver<Result<Destination, Failure>>,
     },
     Served(Box<Served>),
     Relayed(Relayed),
@@ -138,7 +138,7 @@ enum State {
 
 /// How far the frames that were read have been taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Taken {
+enum FrameProgress {
     All,
     /// As much as one visit may take.
     Enough,
@@ -167,7 +167,7 @@ impl FramedConnection {
             is_readable: true,
             is_last_read: false,
             has_ended: false,
-            unheard_until: None,
+            unread_until: None,
             permit: None,
             call,
             open,
@@ -190,9 +190,9 @@ impl FramedConnection {
             self.end_with(Err(slow_reader()), false);
         }
         match self.take_frames(visit) {
-            Taken::All => {}
-            Taken::Enough => return true,
-            Taken::Blocked => return false,
+            FrameProgress::All => {}
+            FrameProgress::Enough => return true,
+            FrameProgress::Blocked => return false,
         }
         if !self.is_readable || self.has_ended || self.is_writing_the_last() {
             return false;
@@ -208,9 +208,9 @@ impl FramedConnection {
                 self.is_readable = bytes == visit.scratch.len() || self.is_last_read;
                 self.read.push(visit.scratch.get(..bytes).unwrap_or_default());
                 match self.take_frames(visit) {
-                    Taken::All => self.is_readable,
-                    Taken::Enough => true,
-                    Taken::Blocked => false,
+                    FrameProgress::All => self.is_readable,
+                    FrameProgress::Enough => true,
+                    FrameProgress::Blocked => false,
                 }
             }
             ended => {
@@ -244,24 +244,26 @@ impl FramedConnection {
     }
 
     /// Of what was read.
-    fn take_frames(&mut self, visit: &mut Visit<'_>) -> Taken {
+    fn take_frames(&mut self, visit: &mut Visit<'_>) -> FrameProgress {
         while !visit.asked.is_much() {
             match &self.state {
                 State::Greeting => match self.read.take_greeting() {
-                    None => return Taken::All,
+                    None => return FrameProgress::All,
                     Some(true) => self.greet(),
                     Some(false) => {
                         tracing::debug!("a connection greets in another way");
                         self.state = State::Closed;
                     }
                 },
-                State::Routing { .. } => return Taken::Blocked,
-                State::Served(served) if served.is_awaiting_admission() => return Taken::Blocked,
-                State::Relayed(_) if self.is_full() => return Taken::Blocked,
-                State::Relayed(relayed) if !relayed.has_room() => return Taken::Blocked,
+                State::Routing { .. } => return FrameProgress::Blocked,
+                State::Served(served) if served.is_awaiting_admission() => {
+                    return FrameProgress::Blocked;
+                }
+                State::Relayed(_) if self.is_full() => return FrameProgress::Blocked,
+                State::Relayed(relayed) if !relayed.has_room() => return FrameProgress::Blocked,
                 State::Ending { .. } | State::Closed => {
                     self.read.clear();
-                    return Taken::All;
+                    return FrameProgress::All;
                 }
                 _ => match self.next_frame(visit) {
                     Ok(Some(frame)) => {
@@ -269,12 +271,12 @@ impl FramedConnection {
                             self.end_with(Err(failure), false);
                         }
                     }
-                    Ok(None) => return Taken::All,
+                    Ok(None) => return FrameProgress::All,
                     Err(failure) => self.end_with(Err(failure), false),
                 },
             }
         }
-        Taken::Enough
+        FrameProgress::Enough
     }
 
     /// Answers pings on the way.
@@ -345,35 +347,35 @@ impl FramedConnection {
         let rpc = &self.front_end.rpc;
         rpc.door.admit(&self.caller, Method::Session, ())?;
         let opening = Opening::decode(&first)?;
-        if let Some(place) = rpc.place_now(&self.caller, Method::Session) {
-            return self.serve_at(place, opening, first, visit);
+        if let Some(destination) = rpc.destination_now(&self.caller, Method::Session) {
+            return self.serve_at(destination, opening, first, visit);
         }
-        let (found, place) = oneshot::channel();
+        let (found, destination) = oneshot::channel();
         let (front_end, caller) = (Arc::clone(&self.front_end), self.caller.clone());
         self.front_end.runtime.spawn(async move {
-            // If the connection has ended, the place does not matter.
-            let _ = found.send(front_end.rpc.place(&caller, Method::Session).await);
+            // If the connection has ended, the result does not matter.
+            let _ = found.send(front_end.rpc.destination(&caller, Method::Session).await);
         });
-        self.state = State::Routing { opened: Some((opening, first)), place };
+        self.state = State::Routing { opened: Some((opening, first)), destination };
         Ok(())
     }
 
     fn serve_at(
         &mut self,
-        place: Place,
+        destination: Destination,
         opening: Opening,
         first: ClientFrame,
         visit: &mut Visit<'_>,
     ) -> Result<(), Failure> {
         let rpc = &self.front_end.rpc;
-        match place {
-            Place::At(leader) => {
+        match destination {
+            Destination::At(leader) => {
                 let opened = (opening, first);
                 let (front_end, waker) = (&self.front_end, &self.waker);
                 let relayed = Relayed::start(front_end, &self.caller, leader, opened, waker);
                 self.state = State::Relayed(relayed);
             }
-            Place::Here => {
+            Destination::Here => {
                 let (named, mut opening) = (opening.session, opening);
                 bind_opening(rpc.door.service(), &self.caller, &mut opening);
                 let opening = rpc.door.admit(&self.caller, method_of(&opening), opening)?;
@@ -421,26 +423,26 @@ impl FramedConnection {
     // ---- what tasks say ----
 
     /// Tells whether the client can be read on because of it.
-    fn hear_tasks(&mut self, visit: &mut Visit<'_>) -> bool {
-        let waker = self.waker.clone();
-        let cx = &mut Context::from_waker(&waker);
+    fn poll_tasks(&mut self, visit: &mut Visit<'_>, waker: &Waker) -> bool {
+        let cx = &mut Context::from_waker(waker);
         let mut is_unblocked = false;
         loop {
             let is_full = self.is_full();
             match &mut self.state {
-                State::Routing { place, .. } => {
-                    let Poll::Ready(place) = Pin::new(place).poll(cx) else { break };
-                    self.place_found(place.unwrap_or_else(|_| Err(stopping())), visit);
+                State::Routing { destination, .. } => {
+                    let Poll::Ready(destination) = Pin::new(destination).poll(cx) else { break };
+                    self.destination_found(destination.unwrap_or_else(|_| Err(stopping())), visit);
                     is_unblocked = true;
                 }
                 State::Served(served) => {
-                    if let Some(failures) = served.hear_admission(cx, &self.front_end.rpc) {
+                    if let Some(failures) = served.poll_admission(cx, &self.front_end.rpc) {
                         self.refuse(failures);
                         is_unblocked = true;
                         continue;
                     }
                     match served.from_memory.poll_recv(cx) {
-                        Poll::Ready(Some(told)) => {
+                        Poll::Ready(Some(mut told)) => {
+                            served.gather_from_memory(&mut told);
                             self.write_answers(Guarantee::BestEffort, told, visit.frame);
                         }
                         Poll::Ready(None) => self.end_with(Err(slow_reader()), false),
@@ -448,7 +450,7 @@ impl FramedConnection {
                     }
                 }
                 // What is left of it is heard when the client has taken something.
-                State::Relayed(relayed) if !is_full && self.unheard_until.is_none() => {
+                State::Relayed(relayed) if !is_full && self.unread_until.is_none() => {
                     match relayed.poll_answer(cx) {
                         Poll::Ready(Some(Ok(frame))) => self.written.put(plain::FRAME, &frame),
                         Poll::Ready(Some(Err(failure))) => self.end_with(Err(failure), false),
@@ -462,10 +464,15 @@ impl FramedConnection {
         is_unblocked
     }
 
-    fn place_found(&mut self, place: Result<Place, Failure>, visit: &mut Visit<'_>) {
+    fn destination_found(
+        &mut self,
+        destination: Result<Destination, Failure>,
+        visit: &mut Visit<'_>,
+    ) {
         let State::Routing { opened, .. } = &mut self.state else { return };
         let Some((opening, first)) = opened.take() else { return };
-        let served = place.and_then(|place| self.serve_at(place, opening, first, visit));
+        let served =
+            destination.and_then(|destination| self.serve_at(destination, opening, first, visit));
         if let Err(failure) = served {
             self.end_with(Err(failure), false);
         }
@@ -482,7 +489,7 @@ impl FramedConnection {
         let State::Served(served) = &mut self.state else { return };
         served.answers.add(guarantee, told, frame);
         served.answers.finish_frame();
-        let last_word = served.answers.last_word();
+        let termination = served.answers.termination();
         let is_written = match frame.finish(RESPONSE_BYTES_MAX) {
             Some(piece) => {
                 self.written.write(&mut *self.stream, piece);
@@ -491,24 +498,24 @@ impl FramedConnection {
             None => false,
         };
         frame.clear();
-        match last_word {
+        match termination {
             _ if !is_written => self.end_with(Err(too_large()), false),
-            Some(last_word) => self.end_with(last_word, false),
+            Some(termination) => self.end_with(termination, false),
             None => {}
         }
     }
 
     /// Nothing counts that comes from now on. The shard closes the stream with the next visit.
-    fn end_with(&mut self, last_word: LastWord, client_gone: bool) {
+    fn end_with(&mut self, termination: Termination, client_gone: bool) {
         let stream = match &self.state {
             State::Served(served) => Some((served.stream, client_gone)),
             State::Ending { .. } | State::Closed => return,
             _ => None,
         };
-        if let Err(failure) = last_word {
+        if let Err(failure) = termination {
             self.written.put(plain::END, &failure);
         }
-        let written_by = Instant::now() + LAST_WORD_TIMEOUT;
+        let written_by = Instant::now() + TERMINATION_TIMEOUT;
         self.state = State::Ending { stream, written_by, until: None };
     }
 
@@ -517,7 +524,7 @@ impl FramedConnection {
             State::Closed => true,
             _ if self.written.failed().is_some() => match &mut self.state {
                 State::Served(_) | State::Relayed(_) => {
-                    self.note_unheard();
+                    self.note_unread();
                     self.has_ended
                 }
                 _ => true,
@@ -535,8 +542,8 @@ impl FramedConnection {
     }
 
     /// A client that cannot be written to has mostly gone, and the end of what it sent, which tells how, follows at once.
-    fn note_unheard(&mut self) {
-        if self.unheard_until.is_some() {
+    fn note_unread(&mut self) {
+        if self.unread_until.is_some() {
             return;
         }
         let timeout = match &mut self.state {
@@ -546,11 +553,11 @@ impl FramedConnection {
             }
             _ => FATE_TIMEOUT,
         };
-        self.unheard_until = Some(Instant::now() + timeout);
+        self.unread_until = Some(Instant::now() + timeout);
     }
 
     /// Tells whether the client can be read on because of one.
-    fn look_at_deadlines(&mut self) -> bool {
+    fn check_deadlines(&mut self) -> bool {
         let now = Instant::now();
         if shard::Connection::deadline(self).is_none_or(|deadline| deadline > now) {
             return false;
@@ -564,7 +571,7 @@ impl FramedConnection {
         }
         // What has come is carried out first, however long that takes.
         let has_more = self.is_readable && matches!(self.state, State::Served(_));
-        if is_over(self.unheard_until) && !has_more {
+        if is_over(self.unread_until) && !has_more {
             self.end_with(Ok(()), false);
         }
         match &mut self.state {
@@ -612,17 +619,19 @@ impl shard::Connection for FramedConnection {
         Ok(())
     }
 
-    fn handle_news(&mut self, news: SocketNews) {
+    fn handle_news(&mut self, news: SocketEvents) {
         self.is_readable |= news.is_readable;
         self.is_last_read |= news.has_ended;
     }
 
     fn visit(&mut self, visit: &mut Visit<'_>) -> AfterVisit {
         self.written.flush(&mut *self.stream);
-        self.hear_tasks(visit);
+        // What this visit asks of the efficiency tier is answered at once, and must not wake the shard for another visit.
+        self.poll_tasks(visit, Waker::noop());
         let mut has_more = self.read(visit);
-        has_more |= self.hear_tasks(visit);
-        has_more |= self.look_at_deadlines();
+        let waker = self.waker.clone();
+        has_more |= self.poll_tasks(visit, &waker);
+        has_more |= self.check_deadlines();
         let (was_full, was_writing) = (self.is_full(), self.is_writing_the_last());
         self.written.flush(&mut *self.stream);
         let is_closing = self.open.connection().is_closing();
@@ -666,7 +675,7 @@ impl shard::Connection for FramedConnection {
             State::Ending { until, written_by, .. } => until.or(Some(*written_by)),
             _ => None,
         };
-        let all = [of_state, self.read.deadline(), self.written.deadline(), self.unheard_until];
+        let all = [of_state, self.read.deadline(), self.written.deadline(), self.unread_until];
         all.into_iter().flatten().min()
     }
 

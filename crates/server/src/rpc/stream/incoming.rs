@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_farewell_that_is_found_after_the_end_of_the_answers_counts() {
+    async fn a_farewell_received_after_the_last_answer_counts() {
         for frames in [&[0][..], &[1, 0], &[3, 1, 0], &[1, 0, 1]] {
             let fate = left_behind(frames).fate().await;
             assert!(!fate.means_client_gone(), "{frames:?}: the client lives");
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_that_ends_without_a_farewell_is_gone() {
+    async fn a_client_that_ends_without_a_farewell_counts_as_disconnected() {
         for frames in [&[][..], &[1], &[2, 1]] {
             let fate = left_behind(frames).fate().await;
             assert!(fate.means_client_gone(), "{frames:?}: it is gone");

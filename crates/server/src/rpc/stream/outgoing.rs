@@ -1,6 +1,6 @@
-//! What a stream of gRPC tells its client: what both tiers deliver, and the words of the stream's own task.
+//! The frames of a gRPC stream for its client: the deliveries of both tiers, and frames of the stream's own task.
 //!
-//! The transport pulls. Each time it has room, all that a tier has delivered by then goes into one frame.
+//! The transport pulls. Each time it has room, all deliveries of a tier so far go into one frame.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,22 +19,19 @@ use tonic::Status;
 use super::super::Rpc;
 use super::super::door::Door;
 use super::super::failure::{slow_reader, stopping};
-use super::answers::{AnswerEncoder, LastWord, refusals};
+use super::answers::{ANSWERS_PER_FRAME_TARGET, AnswerEncoder, Termination, refusals};
 use super::frame::Frame;
 use crate::shard::Delivery;
 
 /// Frames of the stream's own that wait to be taken.
-const WORDS_MAX: usize = 64;
+const ITEMS_MAX: usize = 64;
 
-const LAST_WORD_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// Where a frame is cut. One list of deliveries is never split.
-const ANSWERS_PER_FRAME_TARGET: usize = 4_096;
+const TERMINATION_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The end that the stream's task holds.
 #[derive(Debug)]
-pub(super) struct Words {
-    words: mpsc::Sender<Word>,
+pub(super) struct OutgoingSender {
+    items: mpsc::Sender<OutgoingItem>,
     ended_here: Arc<AtomicBool>,
 }
 
@@ -42,65 +39,65 @@ pub(super) struct Words {
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     door: Door,
-    words: mpsc::Receiver<Word>,
-    served: Option<Served>,
-    /// The shard, or the efficiency tier, let go of the stream without a word.
+    items: mpsc::Receiver<OutgoingItem>,
+    served: Option<SessionDeliveries>,
+    /// The shard, or the efficiency tier, dropped the stream without a reason.
     abandoned: bool,
-    /// What is said after the last frame: nothing, or why the stream ends.
-    last_word: Option<LastWord>,
+    /// How the stream ends after the last frame: without an error, or with one.
+    termination: Option<Termination>,
     ended_here: Arc<AtomicBool>,
 }
 
 #[derive(Debug)]
-enum Word {
-    Served(Served),
+enum OutgoingItem {
+    Deliveries(SessionDeliveries),
     Frame(ServerFrame),
     End(Failure),
 }
 
 /// A stream whose session the shard knows.
 #[derive(Debug)]
-pub(super) struct Served {
+pub(super) struct SessionDeliveries {
     pub(super) deliveries: mpsc::Receiver<Vec<Delivery>>,
     /// From the efficiency tier.
     pub(super) from_memory: mpsc::Receiver<Vec<Delivery>>,
     pub(super) answers: AnswerEncoder,
 }
 
-pub(super) fn pair(rpc: &Rpc) -> (Words, Outgoing) {
-    let (sender, receiver) = mpsc::channel(WORDS_MAX);
+pub(super) fn pair(rpc: &Rpc) -> (OutgoingSender, Outgoing) {
+    let (sender, receiver) = mpsc::channel(ITEMS_MAX);
     let ended_here = Arc::new(AtomicBool::new(false));
-    let words = Words { words: sender, ended_here: Arc::clone(&ended_here) };
+    let sender = OutgoingSender { items: sender, ended_here: Arc::clone(&ended_here) };
     let outgoing = Outgoing {
         door: rpc.door.clone(),
-        words: receiver,
+        items: receiver,
         served: None,
         abandoned: false,
-        last_word: None,
+        termination: None,
         ended_here,
     };
-    (words, outgoing)
+    (sender, outgoing)
 }
 
 /// The transport has dropped its end.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct NobodyListens;
+pub(super) struct ReceiverDropped;
 
-impl Words {
-    /// From here on the tiers are heard.
-    pub(super) async fn serve(&self, served: Served) -> Result<(), NobodyListens> {
-        self.words.send(Word::Served(served)).await.map_err(|_| NobodyListens)
+impl OutgoingSender {
+    /// From here on the deliveries of the tiers are sent.
+    pub(super) async fn serve(&self, served: SessionDeliveries) -> Result<(), ReceiverDropped> {
+        self.items.send(OutgoingItem::Deliveries(served)).await.map_err(|_| ReceiverDropped)
     }
 
-    pub(super) async fn frame(&self, frame: ServerFrame) -> Result<(), NobodyListens> {
-        self.words.send(Word::Frame(frame)).await.map_err(|_| NobodyListens)
+    pub(super) async fn frame(&self, frame: ServerFrame) -> Result<(), ReceiverDropped> {
+        self.items.send(OutgoingItem::Frame(frame)).await.map_err(|_| ReceiverDropped)
     }
 
     /// Answers some operations with a failure each.
     pub(super) async fn refuse(
         &self,
         failures: Vec<(RequestId, Failure)>,
-    ) -> Result<(), NobodyListens> {
+    ) -> Result<(), ReceiverDropped> {
         if failures.is_empty() {
             return Ok(());
         }
@@ -110,12 +107,12 @@ impl Words {
     /// The stream ends with this status, after what was said before. A client that does not read is
     /// not waited for.
     pub(super) async fn end(&self, failure: Failure) {
-        let _ = timeout(LAST_WORD_TIMEOUT, self.words.send(Word::End(failure))).await;
+        let _ = timeout(TERMINATION_TIMEOUT, self.items.send(OutgoingItem::End(failure))).await;
     }
 
     /// Returns when the client reads no more.
     pub(super) async fn unheard(&self) {
-        self.words.closed().await;
+        self.items.closed().await;
     }
 
     /// The stream was ended by this node, not by the client's leaving.
@@ -128,7 +125,9 @@ impl Outgoing {
     /// All that a tier has delivered.
     fn gather(&mut self, guarantee: Guarantee, mut deliveries: Vec<Delivery>) -> ServerFrame {
         let mut frame = ServerFrame::default();
-        let Some(Served { deliveries: replicated, from_memory, answers }) = &mut self.served else {
+        let Some(SessionDeliveries { deliveries: replicated, from_memory, answers }) =
+            &mut self.served
+        else {
             return frame;
         };
         let from = if guarantee == Guarantee::Linearizable { replicated } else { from_memory };
@@ -147,8 +146,8 @@ impl Outgoing {
     }
 
     /// The first reason to end is the one that is told.
-    fn end_with(&mut self, last_word: LastWord) {
-        self.last_word.get_or_insert(last_word);
+    fn end_with(&mut self, termination: Termination) {
+        self.termination.get_or_insert(termination);
     }
 
     fn why_abandoned(&self) -> Failure {
@@ -177,13 +176,14 @@ impl Stream for Outgoing {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         loop {
-            if let Some(last_word) = self.served.as_mut().and_then(|it| it.answers.last_word()) {
-                self.end_with(last_word);
+            if let Some(termination) = self.served.as_mut().and_then(|it| it.answers.termination())
+            {
+                self.end_with(termination);
             }
-            if let Some(last_word) = &mut self.last_word {
-                let last_word = std::mem::replace(last_word, Ok(()));
+            if let Some(termination) = &mut self.termination {
+                let termination = std::mem::replace(termination, Ok(()));
                 self.ended_here.store(true, Ordering::Release);
-                return Poll::Ready(last_word.err().map(|failure| Err(failure.to_status())));
+                return Poll::Ready(termination.err().map(|failure| Err(failure.to_status())));
             }
             match self.poll_deliveries(cx) {
                 Poll::Ready(Some((guarantee, deliveries))) => {
@@ -193,10 +193,12 @@ impl Stream for Outgoing {
                 Poll::Ready(None) => self.abandoned = true,
                 Poll::Pending => {}
             }
-            match self.words.poll_recv(cx) {
-                Poll::Ready(Some(Word::Served(served))) => self.served = Some(served),
-                Poll::Ready(Some(Word::Frame(frame))) => return Poll::Ready(Some(Ok(frame))),
-                Poll::Ready(Some(Word::End(failure))) => self.end_with(Err(failure)),
+            match self.items.poll_recv(cx) {
+                Poll::Ready(Some(OutgoingItem::Deliveries(served))) => self.served = Some(served),
+                Poll::Ready(Some(OutgoingItem::Frame(frame))) => {
+                    return Poll::Ready(Some(Ok(frame)));
+                }
+                Poll::Ready(Some(OutgoingItem::End(failure))) => self.end_with(Err(failure)),
                 Poll::Ready(None) => self.end_with(Ok(())),
                 Poll::Pending if self.abandoned => {
                     let failure = self.why_abandoned();

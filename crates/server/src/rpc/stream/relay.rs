@@ -29,7 +29,7 @@ use super::super::forward::SessionAnswers;
 use super::admit::admit;
 use super::body_end::Ending;
 use super::incoming::{Incoming, Next};
-use super::outgoing::Words;
+use super::outgoing::OutgoingSender;
 
 /// Frames on their way to the leader.
 const FRAMES_MAX: usize = 16;
@@ -57,7 +57,7 @@ impl Relay<'_> {
         &self,
         mut first: ClientFrame,
         incoming: &mut Incoming,
-        words: &Words,
+        outgoing: &OutgoingSender,
     ) -> Result<(), Failure> {
         let (to_leader, frames) = mpsc::channel(FRAMES_MAX);
         // The opening has been admitted.
@@ -79,12 +79,12 @@ impl Relay<'_> {
                 return Err(leader_did_not_answer(address, false, "it took too long"));
             }
         };
-        let _ = words.refuse(refused).await;
+        let _ = outgoing.refuse(refused).await;
 
         let stopping_begins = self.rpc.stopping.begun();
-        let (ending, last_word) = {
-            let mut up = pin!(self.pump_up(incoming, words, &to_leader));
-            let mut down = pin!(self.pump_down(&mut from_leader, words));
+        let (ending, termination) = {
+            let mut up = pin!(self.pump_up(incoming, outgoing, &to_leader));
+            let mut down = pin!(self.pump_down(&mut from_leader, outgoing));
             tokio::select! {
                 biased;
                 ending = &mut up => match ending {
@@ -93,7 +93,7 @@ impl Relay<'_> {
                 },
                 end = &mut down => return end,
                 // What has come is relayed also if no answer can be given any more, and its end tells how the client went.
-                () = words.unheard() => tokio::select! {
+                () = outgoing.unheard() => tokio::select! {
                     ending = timeout(RELAY_TIMEOUT, up) => match ending {
                         Ok(ending) => (Some(ending.unwrap_or(Ending::CutOff)), Ok(())),
                         Err(_) => (None, Ok(())),
@@ -112,14 +112,14 @@ impl Relay<'_> {
         let client_gone = ending.means_client_gone() && !self.rpc.stopping.has_begun();
         // The leader gone as well is the only way in which this can fail.
         let _ = timeout(FAREWELL_TIMEOUT, take_leave(client_gone, to_leader, from_leader)).await;
-        last_word
+        termination
     }
 
     /// Ends when the client's frames do, or with what the client did wrong.
     async fn pump_up(
         &self,
         incoming: &mut Incoming,
-        words: &Words,
+        outgoing: &OutgoingSender,
         to_leader: &mpsc::Sender<ForwardedFrame>,
     ) -> Result<Ending, Failure> {
         loop {
@@ -134,7 +134,7 @@ impl Relay<'_> {
                     let operations = self.admitted(operations, acked_through, &mut refused);
                     // Before the rest is sent: the answer to a `Close` ends the stream. If the client is gone, the end of
                     // its frames tells how.
-                    let _ = words.refuse(refused).await;
+                    let _ = outgoing.refuse(refused).await;
                     if !operations.is_empty() {
                         let frame = forwarded(&ClientFrame { acked_through, operations });
                         if to_leader.send(frame).await.is_err() {
@@ -174,7 +174,7 @@ impl Relay<'_> {
     async fn pump_down(
         &self,
         from_leader: &mut SessionAnswers,
-        words: &Words,
+        outgoing: &OutgoingSender,
     ) -> Result<(), Failure> {
         loop {
             match from_leader.message().await {
@@ -182,7 +182,7 @@ impl Relay<'_> {
                     let frame = ServerFrame::decode(&answer.response[..])
                         .map_err(|error| bug(&format!("the leader's frame: {error}")))?;
                     // If the client is gone, the end of its frames tells how. Until then the leader is not held up.
-                    let told = timeout(UNREAD_TIMEOUT, words.frame(frame)).await;
+                    let told = timeout(UNREAD_TIMEOUT, outgoing.frame(frame)).await;
                     let _ = told.map_err(|_| slow_reader())?;
                 }
                 Ok(None) => return Ok(()),

@@ -15,7 +15,7 @@ use super::super::failure::stopping;
 use super::admit::{AdmittedFrame, Sender};
 use super::answers::AnswerEncoder;
 use super::incoming::{FATE_TIMEOUT, Incoming, Next};
-use super::outgoing::{Served, Words};
+use super::outgoing::{OutgoingSender, SessionDeliveries};
 use super::read_quota::ReadQuota;
 use crate::shard::{Deferrable, StreamKey};
 
@@ -28,7 +28,7 @@ pub(super) async fn serve(
     (named, opening): (SessionId, Admitted<Opening>),
     first: ClientFrame,
     incoming: &mut Incoming,
-    words: &Words,
+    outgoing: &OutgoingSender,
 ) -> Result<(), Failure> {
     let Opening { stream, session, .. } = *opening.get();
     let stream = StreamKey { session, stream };
@@ -36,16 +36,16 @@ pub(super) async fn serve(
     let (outbox, deliveries) = mpsc::channel(LISTS_MAX);
     let (memory_outbox, from_memory) = mpsc::channel(LISTS_MAX);
     let answers = AnswerEncoder::new(rpc, caller, opening.get(), reads.clone());
-    let served = Served { deliveries, from_memory, answers };
+    let served = SessionDeliveries { deliveries, from_memory, answers };
     let deferrable = Deferrable::default();
     rpc.door.open_stream(stream, outbox, deferrable.clone(), memory_outbox)?;
-    let serving = Serving { rpc, caller, named, stream, words, deferrable, reads };
+    let serving = Serving { rpc, caller, named, stream, outgoing, deferrable, reads };
     let end = serving.run(opening, first, incoming, served).await;
     // Said before the shard lets go of the stream, so that the client reads the true reason.
     let client_gone = match end {
         Ok(client_gone) => client_gone,
         Err(failure) => {
-            words.end(failure).await;
+            outgoing.end(failure).await;
             false
         }
     };
@@ -59,7 +59,7 @@ struct Serving<'a> {
     /// The session, as the client names it.
     named: SessionId,
     stream: StreamKey,
-    words: &'a Words,
+    outgoing: &'a OutgoingSender,
     deferrable: Deferrable,
     reads: ReadQuota,
 }
@@ -71,9 +71,9 @@ impl Serving<'_> {
         opening: Admitted<Opening>,
         first: ClientFrame,
         incoming: &mut Incoming,
-        served: Served,
+        served: SessionDeliveries,
     ) -> Result<bool, Failure> {
-        if self.words.serve(served).await.is_err() {
+        if self.outgoing.serve(served).await.is_err() {
             return Ok(incoming.fate().await.means_client_gone());
         }
         let acked_through = RequestId(first.acked_through);
@@ -82,7 +82,7 @@ impl Serving<'_> {
         self.pass_on(opening, rest, acked_through).await?;
 
         let mut stopping_begins = pin!(self.rpc.stopping.begun());
-        let mut unheard = pin!(self.unheard_for_long());
+        let mut unheard = pin!(self.client_stopped_reading());
         loop {
             let next = tokio::select! {
                 // What has come is carried out also if no answer can be given any more.
@@ -93,7 +93,7 @@ impl Serving<'_> {
             };
             match next {
                 _ if self.rpc.stopping.has_begun() => return Err(stopping()),
-                _ if self.words.ended_here() => return Ok(false),
+                _ if self.outgoing.ended_here() => return Ok(false),
                 Next::Frame(mut received) => {
                     let frame = received.open()?;
                     // A farewell: the client leaves this stream, and lives.
@@ -112,9 +112,9 @@ impl Serving<'_> {
 
     /// A client that reads no answers any more has mostly gone, and the end of its frames, which tells how, follows at once. If it was
     /// this node that ended the stream, nothing that follows counts.
-    async fn unheard_for_long(&self) {
-        self.words.unheard().await;
-        if !self.words.ended_here() {
+    async fn client_stopped_reading(&self) {
+        self.outgoing.unheard().await;
+        if !self.outgoing.ended_here() {
             sleep(FATE_TIMEOUT).await;
         }
     }
@@ -131,7 +131,7 @@ impl Serving<'_> {
         let sender = Sender { caller, stream: *stream, session: *session, reads };
         frame.add(self.rpc, sender, operations, acked_through);
         // Before the rest is queued: the answer to a `Close` ends the stream.
-        let _ = self.words.refuse(std::mem::take(&mut frame.failures)).await;
+        let _ = self.outgoing.refuse(std::mem::take(&mut frame.failures)).await;
         let queued = self.queue(&mut frame);
         self.read(&mut frame);
         let in_memory = std::mem::take(&mut frame.in_memory);
@@ -142,7 +142,7 @@ impl Serving<'_> {
             frame.refuse_in_memory(operations, &failure);
         }
         // If the client does not listen the end of the frames says why.
-        let _ = self.words.refuse(frame.failures).await;
+        let _ = self.outgoing.refuse(frame.failures).await;
         queued
     }
 

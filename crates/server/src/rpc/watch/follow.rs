@@ -17,10 +17,10 @@ use tokio::time::{interval, timeout};
 
 use super::super::Rpc;
 use super::super::failure::{stopping, unavailable};
-use super::news::{FRAME_BYTES_TARGET, News, frame_at};
-use super::queue::{FrameSender, Frames, Unheard, queue};
-use super::snapshot::{self, Told};
-use super::{Ask, Start};
+use super::pending_events::{FRAME_BYTES_TARGET, PendingEvents, frame_at};
+use super::queue::{FrameSender, Frames, ReaderGone, queue};
+use super::snapshot::{self, SnapshotExtent};
+use super::{Start, WatchTarget};
 use crate::events::{Compacted, Pace, Position};
 use crate::shard::Unavailable;
 
@@ -31,7 +31,12 @@ const POSITION_INTERVAL: Duration = Duration::from_secs(5);
 /// How often it is looked whether a reader that does not read has been left behind.
 const LAG_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-pub(super) fn start(rpc: Rpc, caller: Caller, ask: Admitted<Ask>, permit: Permit) -> Frames {
+pub(super) fn start(
+    rpc: Rpc,
+    caller: Caller,
+    ask: Admitted<WatchTarget>,
+    permit: Permit,
+) -> Frames {
     let (sender, frames) = queue();
     tokio::spawn(async move {
         let _permit = permit;
@@ -54,8 +59,8 @@ pub(super) fn start(rpc: Rpc, caller: Caller, ask: Admitted<Ask>, permit: Permit
 /// Why a watch ends.
 enum Ended {
     Because(Failure),
-    /// Nobody listens any more.
-    Unheard,
+    /// The reader is gone.
+    ReaderGone,
 }
 
 impl From<Failure> for Ended {
@@ -67,26 +72,26 @@ impl From<Failure> for Ended {
 struct Watcher {
     rpc: Rpc,
     caller: Caller,
-    ask: Admitted<Ask>,
+    ask: Admitted<WatchTarget>,
     sender: FrameSender,
 }
 
 impl Watcher {
     async fn run(&self, start: Start) -> Result<(), Ended> {
-        let mut told = Told::default();
+        let mut extent = SnapshotExtent::default();
         let position = match start {
             Start::Snapshot => {
-                told = self.tell_snapshot().await?;
-                told.start()
+                extent = self.send_snapshot().await?;
+                extent.start()
             }
             Start::Now => {
                 let position =
                     Position::end_of(snapshot::applied_index(&self.rpc, &self.ask).await?);
-                self.send(frame_at(position, &told), position).await?;
+                self.send(frame_at(position, &extent), position).await?;
                 position
             }
             Start::After(position) => {
-                // The next leader has applied all that was committed, and so all that was told.
+                // The next leader has applied all that was committed, and so all that was extent.
                 let applied = snapshot::applied_index(&self.rpc, &self.ask).await?;
                 if position.index > applied || !self.rpc.events.keeps(position) {
                     return Err(compacted().into());
@@ -94,16 +99,16 @@ impl Watcher {
                 position
             }
         };
-        self.follow(position, told).await
+        self.follow(position, extent).await
     }
 
-    async fn tell_snapshot(&self) -> Result<Told, Ended> {
-        let mut told = Told::default();
+    async fn send_snapshot(&self) -> Result<SnapshotExtent, Ended> {
+        let mut extent = SnapshotExtent::default();
         let mut after = None;
         loop {
             let page = snapshot::page(&self.rpc, &self.ask, after).await?;
-            told.note(&page);
-            let start = told.start();
+            extent.note(&page);
+            let start = extent.start();
             let complete = page.next.is_none();
             let mut frame = WatchFrame::default();
             let mut bytes = 0;
@@ -117,16 +122,17 @@ impl Watcher {
                 frame.locks.push(lock);
             }
             frame.snapshot_complete = complete;
-            frame.position = told.is_left_behind(start).then(|| start.into()).filter(|_| complete);
+            frame.position =
+                extent.is_left_behind(start).then(|| start.into()).filter(|_| complete);
             self.send(frame, start).await?;
             after = page.next;
             if after.is_none() {
-                return Ok(told);
+                return Ok(extent);
             }
         }
     }
 
-    async fn follow(&self, position: Position, told: Told) -> Result<(), Ended> {
+    async fn follow(&self, position: Position, extent: SnapshotExtent) -> Result<(), Ended> {
         let mut recorded = self.rpc.events.news();
         let mut leadership = self.rpc.door.watch_leadership();
         let mut pause = interval(POSITION_INTERVAL);
@@ -134,8 +140,8 @@ impl Watcher {
         let events = Arc::clone(&self.rpc.events);
         let reader = (self.rpc.door.service().clone(), self.caller.clone());
         let names = self.ask.get().names.clone();
-        self.sender.follow(News::new(events, names, reader, told, position));
-        self.sender.look_for_news().map_err(|Compacted| too_slow())?;
+        self.sender.follow(PendingEvents::new(events, names, reader, extent, position));
+        self.sender.check_for_events().map_err(|Compacted| too_slow())?;
         loop {
             let more = async {
                 let changed = recorded.changed().await;
@@ -148,7 +154,7 @@ impl Watcher {
                     // What was allowed when it began may have been revoked.
                     let (service, about) = (self.rpc.door.service(), self.ask.get().about());
                     service.check_again(&self.caller, Method::Watch, about)?;
-                    self.sender.look_for_news().map_err(|Compacted| too_slow())?;
+                    self.sender.check_for_events().map_err(|Compacted| too_slow())?;
                 }
                 leader = lost(&mut leadership) => {
                     let leader = leader.ok_or_else(stopping)?;
@@ -156,8 +162,8 @@ impl Watcher {
                     return Err(unavailable(reason, &self.rpc.membership).into());
                 }
                 () = self.rpc.stopping.begun() => return Err(stopping().into()),
-                () = self.sender.closed() => return Err(Ended::Unheard),
-                _ = pause.tick() => self.sender.tell_position(),
+                () = self.sender.closed() => return Err(Ended::ReaderGone),
+                _ = pause.tick() => self.sender.send_position(),
             }
         }
     }
@@ -172,7 +178,7 @@ impl Watcher {
                 return Err(stopping().into());
             }
         }
-        self.sender.send(frame).map_err(|Unheard| Ended::Unheard)
+        self.sender.send(frame).map_err(|ReaderGone| Ended::ReaderGone)
     }
 }
 
@@ -184,7 +190,7 @@ async fn lost(leadership: &mut watch::Receiver<Leadership>) -> Option<Option<Nod
 fn compacted() -> Failure {
     refused(
         Reason::Compacted,
-        "the events after this position are no longer kept; watch anew, without a position",
+        "the events after this position are no longer kept; start a new watch, without a position",
     )
 }
 
@@ -192,6 +198,6 @@ fn too_slow() -> Failure {
     refused(
         Reason::SlowReader,
         "the watch was cut off because its events were not read fast enough, and some are no longer \
-         kept; watch anew, without a position, and read faster or a narrower prefix",
+         kept; start a new watch, without a position, and read faster or a narrower prefix",
     )
 }

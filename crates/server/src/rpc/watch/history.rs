@@ -21,7 +21,7 @@ use super::super::Rpc;
 use super::super::failure::{bug, took_too_long};
 use super::super::hidden_names;
 use super::super::reads::changes_nothing;
-use super::super::route::Place;
+use super::super::route::Destination;
 use super::super::unary::CALL_TIMEOUT;
 use super::Scope;
 use super::concerns::concerns;
@@ -37,7 +37,7 @@ const CLOCK_SLACK_MS: u64 = 2_000;
 
 /// What is asked for.
 #[derive(Clone, Debug)]
-struct Ask {
+struct HistoryQuery {
     names: Scope,
     limit: usize,
     token: u64,
@@ -53,7 +53,7 @@ struct Now {
 
 /// What was found, the latest last.
 #[derive(Debug, Default)]
-struct Found {
+struct FoundEvents {
     events: VecDeque<WatchEvent>,
     bytes: usize,
     is_cut: bool,
@@ -66,11 +66,11 @@ pub(in crate::rpc) async fn serve(
 ) -> Result<HistoryResponse, Failure> {
     const METHOD: Method = Method::History;
     let _permit = rpc.door.begin(METHOD)?;
-    let ask = Ask::decode(&request)?;
+    let ask = HistoryQuery::decode(&request)?;
     let ask = rpc.door.authorise(&caller, METHOD, ask.names.about())?.admit(ask);
     let read = async {
-        match rpc.place(&caller, METHOD).await? {
-            Place::Here => here(rpc, ask).await.map(|mut response| {
+        match rpc.destination(&caller, METHOD).await? {
+            Destination::Here => here(rpc, ask).await.map(|mut response| {
                 let visible = rpc.door.service().visible_names(&caller);
                 if !visible.are_all() {
                     let events = response.events.iter_mut();
@@ -78,13 +78,13 @@ pub(in crate::rpc) async fn serve(
                 }
                 response
             }),
-            Place::At(leader) => rpc.forwarding.call(leader, &caller, METHOD, &request).await,
+            Destination::At(leader) => rpc.forwarding.call(leader, &caller, METHOD, &request).await,
         }
     };
     changes_nothing(timeout(CALL_TIMEOUT, read).await.unwrap_or_else(|_| Err(took_too_long())))
 }
 
-async fn here(rpc: &Rpc, action: Admitted<Ask>) -> Result<HistoryResponse, Failure> {
+async fn here(rpc: &Rpc, action: Admitted<HistoryQuery>) -> Result<HistoryResponse, Failure> {
     let (at, _) = owners_now(rpc, &action, Vec::new()).await?;
     let now = Now { logical: at, unix_ms: unix_ms() };
     // One at a time: each goes through all that is kept.
@@ -114,7 +114,7 @@ async fn here(rpc: &Rpc, action: Admitted<Ask>) -> Result<HistoryResponse, Failu
 
 async fn owners_now(
     rpc: &Rpc,
-    action: &Admitted<Ask>,
+    action: &Admitted<HistoryQuery>,
     sessions: Vec<PublicSessionId>,
 ) -> Result<(LogicalTime, Vec<(PublicSessionId, Owner)>), Failure> {
     let ReadAnswer { at, data, .. } = rpc.door.read_for(action, Query::Owners(sessions)).await?;
@@ -141,8 +141,8 @@ pub(in crate::rpc) fn opened_lately<'a>(
     sessions
 }
 
-impl Ask {
-    fn decode(request: &HistoryRequest) -> Result<Ask, Failure> {
+impl HistoryQuery {
+    fn decode(request: &HistoryRequest) -> Result<HistoryQuery, Failure> {
         let name = lock_name(&request.name)?;
         let limit = match usize::try_from(request.limit) {
             Ok(0) => DEFAULT_LIMIT,
@@ -153,14 +153,14 @@ impl Ask {
             }
         };
         let names = Scope::Only(name.as_str().to_owned());
-        Ok(Ask { names, limit, token: request.token, within_ms: request.within_ms })
+        Ok(HistoryQuery { names, limit, token: request.token, within_ms: request.within_ms })
     }
 
     /// Without the owners.
     fn answer(&self, ring: &EventRing, now: Now) -> HistoryResponse {
         let kept_after = ring.oldest();
         let first_kept = ring.after(kept_after, 1).unwrap_or_default();
-        let mut found = Found::default();
+        let mut found = FoundEvents::default();
         // The holds that had the token: by session and acquire.
         let mut holds: BTreeSet<(String, u64)> = BTreeSet::new();
         let mut latest_kill = None;
@@ -241,7 +241,7 @@ impl Now {
     }
 }
 
-impl Found {
+impl FoundEvents {
     fn take(&mut self, event: WatchEvent, limit: usize) {
         self.bytes += event.encoded_len();
         self.events.push_back(event);
@@ -307,14 +307,14 @@ mod tests {
         ring
     }
 
-    fn ask(token: u64, limit: usize, within_ms: u64) -> Ask {
-        Ask { names: Scope::Only("a".to_owned()), limit, token, within_ms }
+    fn ask(token: u64, limit: usize, within_ms: u64) -> HistoryQuery {
+        HistoryQuery { names: Scope::Only("a".to_owned()), limit, token, within_ms }
     }
 
     const NOW: Now = Now { logical: LogicalTime::from_ms(60_000), unix_ms: 1_000_000 };
 
     #[test]
-    fn a_hold_is_told_from_its_token_to_its_end_though_it_got_another_token() {
+    fn history_shows_a_hold_to_its_end_though_its_token_changed() {
         let other = Event::Granted {
             name: name(),
             session: SessionId(2 << 100),
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_are_told_and_that_there_were_more() {
+    fn history_returns_the_latest_events_and_whether_there_were_more() {
         let ring = ring((1..=5).map(|token| granted(token, 0)), 0);
         let answer = ask(0, 2, 0).answer(&ring, NOW);
         let tokens: Vec<u64> = answer.events.iter().map(|event| event.token).collect();
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_fits_into_a_message_whatever_holders_say() {
+    fn a_history_answer_fits_into_a_message_whatever_the_metadata() {
         // Each is a little more than what its holder says.
         let large = BYTES_MAX / 4 - 1_000;
         let ring = ring((1..=6).map(|token| granted(token, large)), 0);
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_learned_after_a_restart_is_reckoned_back_by_the_clusters_clock() {
+    fn event_times_after_a_restart_are_derived_from_the_clusters_clock() {
         // Both happened at 1 s and 2 s of the cluster's time, which is 60 s now.
         let again = ring([granted(1, 0), granted(2, 0)], NOW.unix_ms - 1_000);
         let answer = ask(0, 9, 0).answer(&again, NOW);
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn it_says_from_where_on_everything_is_kept() {
+    fn history_names_the_time_since_when_it_is_complete() {
         let ring = EventRing::new(2);
         ring.restart_after(0);
         let empty = ask(0, 9, 0).answer(&ring, NOW);

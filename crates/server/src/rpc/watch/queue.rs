@@ -15,12 +15,12 @@ use tokio::sync::Notify;
 use tokio_stream::Stream;
 use tonic::Status;
 
-use super::news::News;
+use super::pending_events::PendingEvents;
 use crate::events::Compacted;
 
 /// The reader is gone.
 #[derive(Debug)]
-pub(super) struct Unheard;
+pub(super) struct ReaderGone;
 
 #[derive(Debug, Default)]
 struct Queue {
@@ -33,8 +33,8 @@ struct Queue {
 struct State {
     /// Of the snapshot, or a position.
     next: Option<WatchFrame>,
-    /// Once the snapshot is told.
-    news: Option<News>,
+    /// Once the snapshot is extent.
+    news: Option<PendingEvents>,
     reader: Option<Waker>,
     reader_is_gone: bool,
     /// With what, if anything, is said at the end.
@@ -72,10 +72,10 @@ impl Queue {
 
 impl FrameSender {
     /// Puts a frame where the last one was. Await [`FrameSender::room`] before.
-    pub(super) fn send(&self, frame: WatchFrame) -> Result<(), Unheard> {
+    pub(super) fn send(&self, frame: WatchFrame) -> Result<(), ReaderGone> {
         self.0.change(|state| {
             if state.reader_is_gone {
-                return (Err(Unheard), false);
+                return (Err(ReaderGone), false);
             }
             state.next = Some(frame);
             (Ok(()), true)
@@ -103,13 +103,13 @@ impl FrameSender {
     }
 
     /// From here on the reader gets events.
-    pub(super) fn follow(&self, news: News) {
+    pub(super) fn follow(&self, news: PendingEvents) {
         self.0.change(|state| (state.news = Some(news), true));
     }
 
     /// Something was recorded. Fails if the reader has not taken in time what came before.
-    pub(super) fn look_for_news(&self) -> Result<(), Compacted> {
-        self.0.change(|state| match state.news.as_mut().map(News::look) {
+    pub(super) fn check_for_events(&self) -> Result<(), Compacted> {
+        self.0.change(|state| match state.news.as_mut().map(PendingEvents::look) {
             Some(Ok(has_news)) => (Ok(()), has_news),
             Some(Err(compacted)) => (Err(compacted), false),
             None => (Ok(()), false),
@@ -117,9 +117,9 @@ impl FrameSender {
     }
 
     /// Tells the reader up to where there are no events, unless it was told of some since the last time.
-    pub(super) fn tell_position(&self) {
+    pub(super) fn send_position(&self) {
         self.0.change(|state| {
-            let position = state.news.as_mut().and_then(News::position_after_silence);
+            let position = state.news.as_mut().and_then(PendingEvents::position_after_silence);
             // The later of two.
             state.next = position.or(state.next.take());
             ((), state.next.is_some())
@@ -127,11 +127,11 @@ impl FrameSender {
     }
 
     /// Nothing more is said but this. `cut_off`: what is unread is freed, and not said either.
-    pub(super) fn end(&self, last_word: Option<Status>, cut_off: bool) {
+    pub(super) fn end(&self, termination: Option<Status>, cut_off: bool) {
         self.0.change(|state| {
             state.next = state.next.take().filter(|_| !cut_off);
             state.news = None;
-            state.end.get_or_insert(last_word);
+            state.end.get_or_insert(termination);
             ((), true)
         });
     }
@@ -154,11 +154,11 @@ impl Stream for Frames {
             return Poll::Ready(Some(Ok(frame)));
         }
         // If the ring has forgotten what comes next, the task finds that too, and ends the watch.
-        if let Some(Ok(Some(frame))) = state.news.as_mut().map(News::next_frame) {
+        if let Some(Ok(Some(frame))) = state.news.as_mut().map(PendingEvents::next_frame) {
             return Poll::Ready(Some(Ok(frame)));
         }
         match &mut state.end {
-            Some(last_word) => Poll::Ready(last_word.take().map(Err)),
+            Some(termination) => Poll::Ready(termination.take().map(Err)),
             None => {
                 state.reader = Some(cx.waker().clone());
                 Poll::Pending
@@ -186,7 +186,7 @@ mod tests {
     use tokio_stream::StreamExt;
 
     use super::super::Scope;
-    use super::super::snapshot::Told;
+    use super::super::snapshot::SnapshotExtent;
     use holdfast_service::{Caller, Service};
 
     use super::*;
@@ -206,9 +206,9 @@ mod tests {
             let ring = Arc::new(EventRing::new(EVENTS_KEPT));
             ring.restart_after(0);
             let (sender, frames) = queue();
-            let (told, position) = (Told::default(), Position::end_of(0));
+            let (extent, position) = (SnapshotExtent::default(), Position::end_of(0));
             let reader = (Service::default(), Caller::node(1));
-            sender.follow(News::new(Arc::clone(&ring), names, reader, told, position));
+            sender.follow(PendingEvents::new(Arc::clone(&ring), names, reader, extent, position));
             Scene { ring, index: 0, sender, frames }
         }
 
@@ -219,7 +219,7 @@ mod tests {
                 let event = Event::Reopened { name: LockName::new(name).unwrap() };
                 let event = (LogIndex(self.index), LogicalTime::ZERO, event);
                 self.ring.record(&mut vec![event], 0, None);
-                self.sender.look_for_news()?;
+                self.sender.check_for_events()?;
             }
             Ok(())
         }
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_frame_is_made_of_all_there_is_when_the_reader_asks_for_it() {
+    async fn a_watch_frame_contains_all_events_up_to_the_readers_request() {
         let mut scene = Scene::watching(Scope::Under(String::new()));
         scene.record("a", 50).unwrap();
         assert_eq!(scene.frames.next().await.unwrap().unwrap().events.len(), 50);
@@ -266,7 +266,7 @@ mod tests {
         assert_eq!(wakes.0.load(Ordering::Relaxed), 0);
         scene.record("a", 1).unwrap();
         assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
-        let told = Pin::new(&mut scene.frames).poll_next(&mut cx);
-        assert!(matches!(told, Poll::Ready(Some(Ok(frame))) if frame.events.len() == 1));
+        let next = Pin::new(&mut scene.frames).poll_next(&mut cx);
+        assert!(matches!(next, Poll::Ready(Some(Ok(frame))) if frame.events.len() == 1));
     }
 }

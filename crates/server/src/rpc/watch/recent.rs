@@ -7,7 +7,7 @@ use holdfast_proto::v1::WatchEvent;
 
 use super::Scope;
 use super::concerns::concerns;
-use crate::events::{EventRing, Kept, kind, message};
+use crate::events::{EventRing, SharedEvent, kind, message};
 
 const MAX: usize = 1_000;
 
@@ -18,7 +18,7 @@ pub(in crate::rpc) fn recent(events: &EventRing, wanted: RecentEvents) -> Vec<Wa
         None => Scope::Under(wanted.prefix),
     };
     let max = wanted.max.min(MAX);
-    let mut found: VecDeque<Kept> = VecDeque::new();
+    let mut found: VecDeque<SharedEvent> = VecDeque::new();
     events.look_through(|recorded| {
         let is_wanted = concerns(&recorded.event, &names)
             && (wanted.kinds.is_empty() || wanted.kinds.contains(&kind(&recorded.event)));

@@ -9,22 +9,22 @@ use holdfast_service::Admitted;
 
 use super::super::Rpc;
 use super::super::failure::bug;
-use super::{Ask, Scope};
+use super::{Scope, WatchTarget};
 use crate::events::{Position, Recorded};
 use crate::shard::{Query, ReadData};
 
 const PAGE_SIZE: usize = 1_000;
 
-/// Up to which entry the snapshot told, for each stretch of names.
+/// The log index up to which the snapshot is complete, for each range of names.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct SnapshotExtent {
     /// The last name of each page but the last, and the entry at which the page was read.
     pages: Vec<(String, u64)>,
     last_page: u64,
 }
 
 #[derive(Debug)]
-pub(super) struct Page {
+pub(super) struct SnapshotPage {
     pub(super) locks: Vec<LockSummary>,
     pub(super) at: holdfast_core::LogicalTime,
     pub(super) applied_index: u64,
@@ -32,15 +32,15 @@ pub(super) struct Page {
     pub(super) next: Option<String>,
 }
 
-impl Told {
-    pub(super) fn note(&mut self, page: &Page) {
+impl SnapshotExtent {
+    pub(super) fn note(&mut self, page: &SnapshotPage) {
         match &page.next {
             Some(last) => self.pages.push((last.clone(), page.applied_index)),
             None => self.last_page = page.applied_index,
         }
     }
 
-    /// Where the events begin: nothing before is of interest, some after may be told already.
+    /// Where the events begin: nothing before is of interest, some after may be extent already.
     pub(super) fn start(&self) -> Position {
         Position::end_of(self.pages.first().map_or(self.last_page, |(_, index)| *index))
     }
@@ -84,9 +84,9 @@ impl Told {
 /// Reads the page after a name; this node should lead.
 pub(super) async fn page(
     rpc: &Rpc,
-    ask: &Admitted<Ask>,
+    ask: &Admitted<WatchTarget>,
     after: Option<String>,
-) -> Result<Page, Failure> {
+) -> Result<SnapshotPage, Failure> {
     let names = &ask.get().names;
     let prefix = names.prefix().to_owned();
     // A single name comes before all that begin with it.
@@ -99,11 +99,11 @@ pub(super) async fn page(
     let more = locks.len() > PAGE_SIZE;
     locks.truncate(PAGE_SIZE);
     let next = locks.last().filter(|_| more).map(|lock| lock.name.as_str().to_owned());
-    Ok(Page { locks, at: answer.at, applied_index: answer.applied_index, next })
+    Ok(SnapshotPage { locks, at: answer.at, applied_index: answer.applied_index, next })
 }
 
 /// The entry up to which this node has applied, which is at least what was committed when it was asked.
-pub(super) async fn applied_index(rpc: &Rpc, ask: &Admitted<Ask>) -> Result<u64, Failure> {
+pub(super) async fn applied_index(rpc: &Rpc, ask: &Admitted<WatchTarget>) -> Result<u64, Failure> {
     let query = Query::List { prefix: String::new(), after: None, limit: 0 };
     Ok(rpc.door.read_for(ask, query).await?.applied_index)
 }
@@ -114,8 +114,8 @@ mod tests {
 
     use super::*;
 
-    fn page(index: u64, next: Option<&str>) -> Page {
-        Page {
+    fn page(index: u64, next: Option<&str>) -> SnapshotPage {
+        SnapshotPage {
             locks: Vec::new(),
             at: LogicalTime::ZERO,
             applied_index: index,
@@ -130,16 +130,16 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_told_once_by_the_page_of_its_name_or_afterwards() {
-        let mut told = Told::default();
-        told.note(&page(10, Some("m")));
-        told.note(&page(20, Some("t")));
-        told.note(&page(30, None));
-        assert_eq!(told.start(), Position::end_of(10));
+    fn an_event_is_sent_once_in_its_snapshot_page_or_afterwards() {
+        let mut extent = SnapshotExtent::default();
+        extent.note(&page(10, Some("m")));
+        extent.note(&page(20, Some("t")));
+        extent.note(&page(30, None));
+        assert_eq!(extent.start(), Position::end_of(10));
         for (index, left_behind) in [(10, false), (29, false), (30, true), (31, true)] {
-            assert_eq!(told.is_left_behind(Position::end_of(index)), left_behind, "{index}");
+            assert_eq!(extent.is_left_behind(Position::end_of(index)), left_behind, "{index}");
         }
-        assert!(!told.is_left_behind(Position { index: 30, number: 2 }));
+        assert!(!extent.is_left_behind(Position { index: 30, number: 2 }));
         for (name, index, shown) in [
             ("a", 10, true),
             ("a", 11, false),
@@ -149,7 +149,7 @@ mod tests {
             ("z", 30, true),
             ("z", 31, false),
         ] {
-            assert_eq!(told.includes(&reopened(name, index)), shown, "{name} at {index}");
+            assert_eq!(extent.includes(&reopened(name, index)), shown, "{name} at {index}");
         }
     }
 }

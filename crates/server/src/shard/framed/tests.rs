@@ -61,7 +61,7 @@ impl Connection for EveryByte {
         registry.register(&mut self.socket, token, Interest::READABLE)
     }
 
-    fn handle_news(&mut self, news: SocketNews) {
+    fn handle_news(&mut self, news: SocketEvents) {
         self.is_readable |= news.is_readable;
         self.is_last_read |= news.has_ended;
     }
@@ -142,7 +142,7 @@ impl Bench {
     fn turn(&mut self) -> Vec<(u128, usize)> {
         let patience = Duration::from_secs(10).min(self.framed.idle_for_at_most());
         let woken = Arc::clone(&self.framed.woken);
-        let news: Vec<SocketNews> = self.poller.wait(patience, || !woken.is_empty()).collect();
+        let news: Vec<SocketEvents> = self.poller.wait(patience, || !woken.is_empty()).collect();
         news.into_iter().for_each(|news| self.framed.handle_news(news));
         let mut all = Vec::new();
         self.framed.visit(&mut self.frame, |_, asked| {
@@ -181,7 +181,7 @@ fn connections_are_read_in_order_and_no_turn_takes_more_than_it_may() {
 }
 
 #[test]
-fn what_was_sent_before_the_end_of_a_connection_is_read_and_then_it_is_dropped() {
+fn a_connection_is_read_to_its_end_and_then_dropped() {
     let mut bench = Bench::new();
     let mut client = bench.connect(1);
     client.write_all(&[7, 7]).unwrap();
@@ -224,7 +224,7 @@ fn a_deadline_that_passes_is_a_reason_for_a_visit() {
 }
 
 #[test]
-fn when_the_shard_ends_every_connection_is_told() {
+fn when_the_shard_ends_every_connection_is_ended() {
     let mut bench = Bench::new();
     let mut clients = [1, 2].map(|number| bench.connect(number));
     let Bench { framed, poller, .. } = bench;
@@ -237,7 +237,7 @@ fn when_the_shard_ends_every_connection_is_told() {
 }
 
 #[test]
-fn many_names_at_once_and_what_the_engine_never_sees_count_as_work() {
+fn many_names_and_operations_outside_the_engine_count_as_work() {
     let (service, caller) = (Service::default(), Caller::client(Protocol::Framed, None));
     let members = (0..256).map(|number| Member {
         name: LockName::new(&format!("a/{number}")).unwrap(),
@@ -269,7 +269,8 @@ fn a_panic_in_one_connection_closes_it_and_its_stream_and_no_other() {
     poisoned.write_all(&[7, PANIC]).unwrap();
     let mut closed = Vec::new();
     while bench.framed.len() > 1 {
-        let news: Vec<SocketNews> = bench.poller.wait(Duration::from_secs(10), || false).collect();
+        let news: Vec<SocketEvents> =
+            bench.poller.wait(Duration::from_secs(10), || false).collect();
         news.into_iter().for_each(|news| bench.framed.handle_news(news));
         bench.framed.visit(&mut bench.frame, |_, asked| {
             assert!(asked.operations.is_empty(), "nothing of the visit that panicked is done");

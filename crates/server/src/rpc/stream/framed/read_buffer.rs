@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_end_after_a_failed_write_is_what_the_write_said() {
+    async fn an_end_after_a_failed_write_has_the_cause_of_the_write() {
         let cases = [
             (None, Ending::Finished),
             (Some(ErrorKind::ConnectionReset), Ending::Disconnected),

@@ -15,7 +15,7 @@ use super::super::super::Rpc;
 use super::super::super::door::{ADMISSION_TIMEOUT, InMemory, MemoryStep};
 use super::super::super::failure::{dropped_by_shard, unavailable, unsure};
 use super::super::admit::{AdmittedFrame, Sender};
-use super::super::answers::AnswerEncoder;
+use super::super::answers::{ANSWERS_PER_FRAME_TARGET, AnswerEncoder};
 use super::super::read_quota::ReadQuota;
 use super::super::serving::LISTS_MAX;
 use crate::shard::{Asked, Deferrable, Delivery, ReadAnswer, StreamKey, Unavailable};
@@ -99,6 +99,15 @@ impl Served {
         frame.failures
     }
 
+    /// What else the efficiency tier has delivered, so that it takes one frame and one write.
+    pub(super) fn gather_from_memory(&mut self, told: &mut Vec<Delivery>) {
+        while told.len() < ANSWERS_PER_FRAME_TARGET
+            && let Ok(more) = self.from_memory.try_recv()
+        {
+            told.extend(more);
+        }
+    }
+
     pub(super) fn is_awaiting_admission(&self) -> bool {
         self.admission.is_some()
     }
@@ -108,7 +117,7 @@ impl Served {
     }
 
     /// Carries out what waited for the quorum, once it has answered. Gives what is refused.
-    pub(super) fn hear_admission(&mut self, cx: &mut Context<'_>, rpc: &Rpc) -> Option<Failures> {
+    pub(super) fn poll_admission(&mut self, cx: &mut Context<'_>, rpc: &Rpc) -> Option<Failures> {
         let admission = self.admission.as_mut()?;
         let Poll::Ready(answer) = Pin::new(&mut admission.answer).poll(cx) else { return None };
         let Admission { operations, .. } = self.admission.take()?;

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_room_is_written_later_and_in_order() {
+    fn bytes_that_find_no_room_are_written_later_and_in_order() {
         let (mut here, mut client) = connected();
         let mut expected: Vec<u8> = (0..MUCH).map(|number| (number % 251) as u8).collect();
         let mut buffer = WriteBuffer::default();
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_takes_nothing_is_given_up() {
+    fn a_client_that_reads_nothing_is_given_up() {
         let (mut here, _client) = connected();
         let mut buffer = WriteBuffer::default();
         buffer.write(&mut here, &vec![0; MUCH]);

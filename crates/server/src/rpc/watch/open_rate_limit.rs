@@ -22,12 +22,12 @@ const ADDRESSES_MAX: usize = 16_384;
 
 /// Of one node.
 #[derive(Debug, Default)]
-pub(in crate::rpc) struct Openings {
+pub(in crate::rpc) struct OpenRateLimit {
     /// For each address, up to when it would have opened what it has, had it kept to the steady rate.
     used_until: Mutex<BTreeMap<Option<IpAddr>, Instant>>,
 }
 
-impl Openings {
+impl OpenRateLimit {
     /// Counts a watch that this caller opens, or says when it may.
     pub(in crate::rpc) fn begin(&self, caller: &Caller) -> Result<(), Failure> {
         match caller.address {
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn an_address_opens_a_burst_and_then_so_many_a_second() {
-        let (openings, begin) = (&Openings::default(), Instant::now());
+        let (openings, begin) = (&OpenRateLimit::default(), Instant::now());
         let opened =
             |now| (0..2 * BURST).filter(move |_| openings.begin_at(address(1), now).is_ok());
         assert_eq!(opened(begin).count(), BURST as usize);
@@ -96,8 +96,8 @@ mod tests {
     }
 
     #[test]
-    fn who_is_refused_is_told_when_to_come_again() {
-        let (openings, now) = (Openings::default(), Instant::now());
+    fn a_refused_watch_says_when_to_retry() {
+        let (openings, now) = (OpenRateLimit::default(), Instant::now());
         let caller = Caller::client(Protocol::Grpc, Some(address(1)));
         let wait = loop {
             if let Err(wait) = openings.begin_at(address(1), now) {
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn addresses_that_are_too_many_to_remember_share_one_allowance() {
-        let (openings, now) = (Openings::default(), Instant::now());
+        let (openings, now) = (OpenRateLimit::default(), Instant::now());
         let many = ADDRESSES_MAX as u32 + 2 * BURST;
         let opened = (0..many).filter(|number| openings.begin_at(address(*number), now).is_ok());
         assert_eq!(opened.count(), ADDRESSES_MAX + BURST as usize);

@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 
-use crate::support::{Cluster, PATIENCE, eventually, holdfast, output, stage};
+use crate::support::{Cluster, PATIENCE, cluster_slot, eventually, holdfast, output};
 
 type Client = LockServiceClient<Channel>;
 
@@ -67,7 +67,7 @@ fn reason_of(status: &Status) -> Reason {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_follower_that_lost_only_the_leader_says_so_and_where_it_is() {
-    let _place = stage().await;
+    let _slot = cluster_slot().await;
     let cluster = Wired::start().await;
     let leader = eventually("every node knows one leader", PATIENCE, || async {
         let mut seen = Vec::new();

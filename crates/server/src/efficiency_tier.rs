@@ -48,7 +48,7 @@ type Streams = holdfast_engine::Streams<TaskOutbox>;
 
 /// What this node keeps in memory while it leads. Shared by the shard and all tasks that serve clients.
 #[derive(Debug)]
-pub(crate) struct MemoryTier {
+pub(crate) struct EfficiencyTier {
     /// The beginning of the tier's own time.
     started: BootTime,
     state: Mutex<State>,
@@ -68,14 +68,14 @@ struct State {
     next_look: Option<LogicalTime>,
 }
 
-impl MemoryTier {
+impl EfficiencyTier {
     #[cfg(test)]
-    pub(crate) fn new() -> MemoryTier {
-        MemoryTier::counting(Arc::default())
+    pub(crate) fn new() -> EfficiencyTier {
+        EfficiencyTier::counting(Arc::default())
     }
 
-    pub(crate) fn counting(operations: Arc<Operations>) -> MemoryTier {
-        MemoryTier {
+    pub(crate) fn counting(operations: Arc<Operations>) -> EfficiencyTier {
+        EfficiencyTier {
             started: boot_clock::now(),
             state: Mutex::default(),
             sessions: AtomicUsize::new(0),
@@ -132,7 +132,7 @@ impl MemoryTier {
         let now = self.now();
         let mut state = self.state();
         let State { streams, table: Some(table), .. } = &mut *state else { return };
-        table.begin_entry();
+        table.begin_entry(now);
         table.end_session(now, session, streams);
         self.sessions.store(table.session_count(), Ordering::Relaxed);
     }
@@ -165,7 +165,7 @@ impl MemoryTier {
         if !table.serves(now, session) {
             return Err(operations);
         }
-        table.begin_entry();
+        table.begin_entry(now);
         for (command, reply) in operations {
             table.carry_out(now, command.into_inner(), reply, streams);
         }
@@ -179,7 +179,7 @@ impl MemoryTier {
         let now = self.now();
         let mut state = self.state();
         let State { streams, table: Some(table), .. } = &mut *state else { return };
-        table.begin_entry();
+        table.begin_entry(now);
         table.abandon(now, session, request, streams);
         put_all(streams);
         self.look_in_time(&mut state);
@@ -283,7 +283,7 @@ fn answer(to: ReplyTo, answer: Answer, streams: &mut Streams) {
 }
 
 /// Ends what is due, when it is due.
-pub(crate) async fn keep_time(tier: Arc<MemoryTier>) {
+pub(crate) async fn keep_time(tier: Arc<EfficiencyTier>) {
     loop {
         let pause = tier.run_due();
         tokio::select! {

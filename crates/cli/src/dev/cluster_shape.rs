@@ -16,25 +16,25 @@ const FILE: &str = "dev.json";
 const NODES_MAX: usize = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Mark {
+pub(super) struct ClusterShape {
     pub(super) nodes: usize,
     /// Of the first node, for clients.
     pub(super) port: u16,
 }
 
-impl Mark {
+impl ClusterShape {
     /// Changes nothing.
     pub(super) fn check(self, data_dir: &Path) -> Result<(), Problem> {
-        let found = Mark::read(data_dir);
-        let nodes = found.map_or_else(|| directories(data_dir), |mark| mark.nodes);
-        let port = found.map_or(self.port, |mark| mark.port);
-        // One that is alone needs nobody to find it.
+        let found = ClusterShape::read(data_dir);
+        let nodes = found.map_or_else(|| directories(data_dir), |shape| shape.nodes);
+        let port = found.map_or(self.port, |shape| shape.port);
+        // A single node has no peers that must find it.
         let is_found = nodes == 1 || port == self.port;
         if nodes == 0 || (nodes == self.nodes && is_found) {
             return Ok(());
         }
-        let its_port = found.map(|mark| format!(" on port {}", mark.port)).unwrap_or_default();
-        let with_port = found.map(|mark| format!(" --port {}", mark.port)).unwrap_or_default();
+        let its_port = found.map(|shape| format!(" on port {}", shape.port)).unwrap_or_default();
+        let with_port = found.map(|shape| format!(" --port {}", shape.port)).unwrap_or_default();
         let dir = data_dir.to_string_lossy();
         let words = format!(
             "{dir} has the data of a cluster of {nodes} {}{its_port}: start it with `holdfast dev --nodes {nodes}{with_port} \
@@ -46,7 +46,7 @@ impl Mark {
     }
 
     /// One that is damaged says nothing, like none.
-    fn read(data_dir: &Path) -> Option<Mark> {
+    fn read(data_dir: &Path) -> Option<ClusterShape> {
         serde_json::from_slice(&fs::read(data_dir.join(FILE)).ok()?).ok()
     }
 
@@ -68,13 +68,13 @@ fn directories(data_dir: &Path) -> usize {
 mod tests {
     use super::*;
 
-    const THREE: Mark = Mark { nodes: 3, port: 7420 };
+    const THREE: ClusterShape = ClusterShape { nodes: 3, port: 7420 };
 
     #[test]
     fn data_is_of_the_nodes_and_ports_that_made_it() {
         let dir = tempfile::tempdir().unwrap();
-        let one = Mark { nodes: 1, ..THREE };
-        let elsewhere = Mark { port: 8420, ..THREE };
+        let one = ClusterShape { nodes: 1, ..THREE };
+        let elsewhere = ClusterShape { port: 8420, ..THREE };
         assert_eq!(elsewhere.check(dir.path()), Ok(()), "nothing is there yet");
         for id in 1..=3 {
             fs::create_dir_all(dir.path().join(format!("node-{id}/log"))).unwrap();
@@ -92,8 +92,8 @@ mod tests {
     #[test]
     fn a_node_that_is_alone_goes_on_with_another_port() {
         let dir = tempfile::tempdir().unwrap();
-        Mark { nodes: 1, port: 7420 }.write(dir.path());
-        assert_eq!(Mark { nodes: 1, port: 8420 }.check(dir.path()), Ok(()));
+        ClusterShape { nodes: 1, port: 7420 }.write(dir.path());
+        assert_eq!(ClusterShape { nodes: 1, port: 8420 }.check(dir.path()), Ok(()));
         assert!(THREE.check(dir.path()).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! Some events in a row, as a reader gets them: batches of the ring that it shares, and where they begin and end.
+//! Consecutive events, as a reader gets them: shared batches of the ring, and the range of each.
 
 use std::ops::{Deref, Range};
 use std::sync::Arc;
@@ -7,46 +7,46 @@ use super::{Batch, Recorded};
 
 /// The oldest first.
 #[derive(Debug, Default)]
-pub(crate) struct Stretch {
+pub(crate) struct EventSlice {
     parts: Vec<(Batch, Range<usize>)>,
     length: usize,
 }
 
 /// An event in its batch.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seen<'a> {
+pub(crate) struct EventRef<'a> {
     batch: &'a Batch,
     event: &'a Recorded,
     place: usize,
 }
 
-/// An event for as long as somebody wants it, whether or not the ring forgets it. It keeps its whole batch.
+/// An event that stays even if the ring drops it. It keeps its whole batch in memory.
 #[derive(Clone, Debug)]
-pub(crate) struct Kept {
+pub(crate) struct SharedEvent {
     batch: Batch,
     place: usize,
 }
 
-impl Stretch {
+impl EventSlice {
     /// At most so many, from this place in the first batch on.
     pub(super) fn of<'a>(
         batches: impl Iterator<Item = &'a Batch>,
         mut start: usize,
         max: usize,
-    ) -> Stretch {
-        let mut stretch = Stretch::default();
+    ) -> EventSlice {
+        let mut slice = EventSlice::default();
         for batch in batches {
-            let end = batch.len().min(start.saturating_add(max - stretch.length));
+            let end = batch.len().min(start.saturating_add(max - slice.length));
             if end > start {
-                stretch.length += end - start;
-                stretch.parts.push((Arc::clone(batch), start..end));
+                slice.length += end - start;
+                slice.parts.push((Arc::clone(batch), start..end));
             }
-            if stretch.length == max {
+            if slice.length == max {
                 break;
             }
             start = 0;
         }
-        stretch
+        slice
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -58,11 +58,11 @@ impl Stretch {
         parts.flat_map(|(batch, range)| batch.get(range.clone()).unwrap_or_default())
     }
 
-    pub(crate) fn seen(&self) -> impl Iterator<Item = Seen<'_>> {
+    pub(crate) fn seen(&self) -> impl Iterator<Item = EventRef<'_>> {
         self.parts.iter().flat_map(|(batch, range)| {
             let events = batch.get(range.clone()).unwrap_or_default();
             let places = range.clone();
-            places.zip(events).map(move |(place, event)| Seen { batch, event, place })
+            places.zip(events).map(move |(place, event)| EventRef { batch, event, place })
         })
     }
 
@@ -75,13 +75,13 @@ impl Stretch {
     }
 }
 
-impl Seen<'_> {
-    pub(crate) fn keep(self) -> Kept {
-        Kept { batch: Arc::clone(self.batch), place: self.place }
+impl EventRef<'_> {
+    pub(crate) fn keep(self) -> SharedEvent {
+        SharedEvent { batch: Arc::clone(self.batch), place: self.place }
     }
 }
 
-impl Deref for Seen<'_> {
+impl Deref for EventRef<'_> {
     type Target = Recorded;
 
     fn deref(&self) -> &Recorded {
@@ -89,7 +89,7 @@ impl Deref for Seen<'_> {
     }
 }
 
-impl Deref for Kept {
+impl Deref for SharedEvent {
     type Target = Recorded;
 
     fn deref(&self) -> &Recorded {

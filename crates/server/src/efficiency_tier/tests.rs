@@ -7,13 +7,13 @@ use holdfast_core::command::{
     Acquire, AcquireAll, Call, HoldRef, Member, Mode, Owner, Policy, Terms,
 };
 use holdfast_core::{
-    ActorId, Command, EndReason, FenceToken, Grant, LockName, LogicalTime, Outcome,
+    ActorId, Command, EndReason, FenceToken, Grant, Limits, LockName, LogicalTime, Outcome,
     PublicSessionId, Rejection, ReleaseAnswer, RequestId, SessionId, Span, StreamId,
 };
 use tokio::sync::{mpsc, oneshot};
 
 use super::term_table::TermTable;
-use super::{MemoryTier, Streams};
+use super::{EfficiencyTier, Streams};
 use crate::boot_clock;
 use crate::shard::{Answer, Delivery, ReplyTo, StreamKey, Unavailable, put_all};
 
@@ -125,7 +125,7 @@ fn tokens_are_the_term_and_a_counter_so_each_term_s_are_higher_than_all_before()
 }
 
 #[test]
-fn it_is_sure_only_until_the_moment_that_was_confirmed_and_later_news_never_shortens_it() {
+fn the_tier_grants_only_until_the_confirmed_moment_which_is_never_shortened() {
     let mut table = TermTable::new(1, at(0), Arc::default()).unwrap();
     table.admit(at(0), ALICE, PublicSessionId(1), Owner::default());
     assert!(!table.serves(at(0), ALICE), "no quorum has confirmed the leader yet");
@@ -145,7 +145,7 @@ fn a_new_leader_grants_nothing_while_one_of_before_may_still_be_sure() {
     assert!(!table.serves(at(399), ALICE), "however sure it is itself");
     assert!(table.serves(at(400), ALICE));
 
-    let tier = MemoryTier::new();
+    let tier = EfficiencyTier::new();
     assert_eq!(tier.opens_in(), Duration::ZERO, "nobody waits for a node that does not lead");
     tier.begin_term(1, boot_clock::now() + Duration::from_secs(60));
     assert!(tier.opens_in() > Duration::from_secs(59));
@@ -184,7 +184,7 @@ fn a_retry_has_the_effect_of_one_request() {
 }
 
 #[test]
-fn a_hold_ends_after_its_ttl_its_holder_is_told_and_the_next_is_served() {
+fn a_hold_ends_after_its_ttl_its_holder_is_notified_and_the_next_waiter_is_served() {
     let mut scene = Scene::new(1);
     let (outbox, mut told) = mpsc::channel(4);
     scene.streams.open(StreamKey { session: ALICE, stream: StreamId(1) }, outbox);
@@ -258,7 +258,7 @@ fn the_end_of_a_session_frees_what_it_held_and_it_is_not_known_any_more() {
 }
 
 #[test]
-fn those_who_wait_when_the_term_ends_are_told_that_the_leadership_is_lost() {
+fn waiters_fail_with_leadership_lost_when_the_term_ends() {
     let mut scene = Scene::new(1);
     scene.granted(ALICE, None);
     let wait = scene.acquire(BOB, 60_000, None);
@@ -301,10 +301,10 @@ fn a_stream_that_does_not_read_is_cut_off_and_the_others_are_served() {
 }
 
 #[test]
-fn a_tier_that_is_not_sure_gives_operations_back_and_serves_them_once_it_is() {
-    let tier = MemoryTier::new();
+fn a_tier_without_a_lease_returns_operations_and_serves_them_once_it_has_one() {
+    let tier = EfficiencyTier::new();
     let mut scene = Scene::new(1);
-    let mut try_once = |tier: &MemoryTier| {
+    let mut try_once = |tier: &EfficiencyTier| {
         let acquire = crate::testing::admitted(scene.acquire(ALICE, 0, None));
         let (reply, answer) = oneshot::channel();
         tier.carry_out(ALICE, vec![(acquire, ReplyTo::Call(reply))]).is_ok().then_some(answer)
@@ -333,4 +333,38 @@ fn a_tier_that_is_not_sure_gives_operations_back_and_serves_them_once_it_is() {
     assert!(try_once(&tier).is_none() && tier.status("report", 10).is_none());
     tier.end_term(Unavailable::LeadershipLost { leader: None });
     assert!(try_once(&tier).is_none());
+}
+
+/// Each of them comes in a frame of its own, and would look at half of the queue.
+#[test]
+fn many_small_requests_behind_a_long_queue_cost_no_more_than_a_large_one() {
+    const ACQUIRES: u64 = 2_000;
+    let mut scene = Scene::new(1);
+    scene.granted(ALICE, None);
+    for number in 0..12_000 {
+        let members = ["report".to_owned(), format!("other/{number}")]
+            .map(|name| Member { name: LockName::new(&name).unwrap(), mode: Mode::Exclusive });
+        let terms = Terms { policy: Policy::Wait, wait: Span::from_secs(60), ..Terms::default() };
+        let (call, actor) = (scene.call(ALICE), ActorId(number + 1));
+        let members = Box::new(members);
+        scene.send(Command::AcquireAll(AcquireAll { call, actor, members, terms }));
+    }
+    // Bob holds something, so that his waiting could close a circle.
+    let call = scene.call(BOB);
+    let (actor, mode, terms) = (ActorId(0), Mode::Exclusive, Terms::default());
+    let own = LockName::new("own").unwrap();
+    grant_in(scene.outcome(Command::Acquire(Acquire { call, actor, name: own, mode, terms })));
+    let before = scene.table.search_cost();
+    for number in 0..ACQUIRES {
+        // A hundred in a millisecond.
+        scene.now_ms = 1_000 + number / 100;
+        scene.table.begin_entry(at(scene.now_ms));
+        let acquire = scene.acquire(BOB, 60_000, None);
+        scene.send(acquire);
+    }
+    let after = scene.table.search_cost();
+    let (steps, skipped) = (after.steps - before.steps, after.skipped - before.skipped);
+    let bound = 3 * Limits::default().deadlock_walk_max as u64;
+    assert!(steps > 0 && steps <= bound, "{steps} steps in 20 ms");
+    assert!(skipped > ACQUIRES / 2, "{skipped}");
 }

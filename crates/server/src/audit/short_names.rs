@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_those_of_the_wire() {
+    fn short_names_are_those_of_the_wire() {
         for kind in (0..).map_while(|number| EventKind::try_from(number).ok()) {
             assert_eq!(of_kind(kind), short(kind.as_str_name(), "EVENT_KIND_"));
         }

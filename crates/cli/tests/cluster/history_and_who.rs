@@ -83,10 +83,10 @@ async fn any_node_tells_who_held_a_lock_and_how_that_ended_also_after_the_leader
 
     let never = ["who", "deploy", "--token", "1000000"];
     let said = words(&cluster, 1, &never).await;
-    assert!(said.contains("not given yet"), "{said}");
+    assert!(said.contains("has not granted token"), "{said}");
     assert!(data(&cluster, 1, &never).await["not_found"].is_string());
     let other = words(&cluster, 1, &["who", "nowhere", "--token", &first.to_string()]).await;
-    assert!(other.contains(&format!("no hold of nowhere had token {first}")), "{other}");
+    assert!(other.contains(&format!("no hold of 'nowhere' had token {first}")), "{other}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -103,9 +103,9 @@ async fn what_is_no_longer_kept_is_said_with_from_when_on_it_is() {
         client.lock("busy").acquire().await.unwrap().release().await.unwrap();
     }
     let said = words(&cluster, 1, &["who", "gone", "--token", &gone_token]).await;
-    assert!(said.contains("is known any more") && said.contains("log entry"), "{said}");
+    assert!(said.contains("no known hold of") && said.contains("log entry"), "{said}");
     let output = run(&cluster, &["history", "gone"]).await;
-    assert!(text(&output.stderr).contains("events are kept from 20"), "{output:?}");
+    assert!(text(&output.stderr).contains("the cluster keeps events from 20"), "{output:?}");
     let who = data(&cluster, 1, &["who", "gone", "--token", &gone_token]).await;
     assert!(who["kept"]["from_index"].as_u64().unwrap() > 2, "{who}");
     assert!(who["kept"]["since_unix_ms"].as_u64().unwrap() > 0, "{who}");

@@ -19,6 +19,9 @@ use crate::shard::{Answer, Delivery, ReplyTo, Unavailable, put_all};
 /// No request takes more tokens than this.
 const TOKENS_PER_REQUEST_MAX: u64 = 1 << 16;
 
+/// The searches of one bound take about a millisecond. So they take a tenth of the shard's time at most.
+const BUDGET_EVERY: Span = Span::from_ms(10);
+
 /// Sessions end when the replicated table says so, and not by themselves.
 const FOREVER: Span = Span::from_secs(1_000 * 365 * 24 * 60 * 60);
 
@@ -28,6 +31,7 @@ pub(super) struct TermTable {
     table: LockTable,
     /// Of what is done in one go. What that may cost is bounded, as with an entry of a log.
     entry: LogIndex,
+    entry_began: LogicalTime,
     /// Nothing is granted before: until then a leader of before may believe that it still leads.
     opens: LogicalTime,
     /// Until then no leader of after grants anything.
@@ -67,7 +71,8 @@ impl TermTable {
         Some(TermTable {
             term,
             table,
-            entry: LogIndex(0),
+            entry: LogIndex(1),
+            entry_began: LogicalTime::ZERO,
             opens,
             sure_until: LogicalTime::ZERO,
             parked: HashMap::new(),
@@ -84,9 +89,22 @@ impl TermTable {
         self.opens
     }
 
-    /// What follows has a new bound of what it may cost.
-    pub(super) fn begin_entry(&mut self) {
+    /// What follows has a new bound of what it may cost, unless the last bound is a moment old. So many small requests
+    /// cost no more than one large one.
+    pub(super) fn begin_entry(&mut self, now: LogicalTime) {
+        if now.since(self.entry_began) >= BUDGET_EVERY {
+            self.begin_entry_now(now);
+        }
+    }
+
+    fn begin_entry_now(&mut self, now: LogicalTime) {
         self.entry.0 += 1;
+        self.entry_began = now;
+    }
+
+    #[cfg(test)]
+    pub(super) fn search_cost(&self) -> holdfast_core::SearchCost {
+        self.table.search_cost()
     }
 
     pub(super) fn confirm(&mut self, until: LogicalTime) {
@@ -136,7 +154,7 @@ impl TermTable {
     ) {
         let close = Command::CloseSession { session };
         let _ = self.table.apply(self.entry, now, close, &mut self.events);
-        self.tell_those_concerned(now, streams);
+        self.notify_streams(now, streams);
         put_all(streams);
     }
 
@@ -171,7 +189,7 @@ impl TermTable {
             }
             (outcome, _) => answer(reply, Answer { at: now, result: Ok(outcome) }, streams),
         }
-        self.tell_those_concerned(now, streams);
+        self.notify_streams(now, streams);
     }
 
     /// Ends a wait whose caller has hung up. A retry that came meanwhile has its own caller, and waits on.
@@ -186,20 +204,20 @@ impl TermTable {
         if matches!(parked, Some(ReplyTo::Call(caller)) if caller.is_closed()) {
             let abandon = Command::Abandon { session, request };
             let _ = self.table.apply(self.entry, now, abandon, &mut self.events);
-            self.tell_those_concerned(now, streams);
+            self.notify_streams(now, streams);
         }
     }
 
     /// Ends what is due, as much as may be done in one go. More is due if that is not all.
     pub(super) fn run_due(&mut self, now: LogicalTime, streams: &mut Streams) {
-        self.begin_entry();
+        self.begin_entry_now(now);
         self.end_due(now, streams);
     }
 
     fn end_due(&mut self, now: LogicalTime, streams: &mut Streams) {
         if self.next_deadline().is_some_and(|next| next <= now) {
             let _ = self.table.apply(self.entry, now, Command::Tick, &mut self.events);
-            self.tell_those_concerned(now, streams);
+            self.notify_streams(now, streams);
         }
     }
 
@@ -235,7 +253,7 @@ impl TermTable {
         }
     }
 
-    fn tell_those_concerned(&mut self, now: LogicalTime, streams: &mut Streams) {
+    fn notify_streams(&mut self, now: LogicalTime, streams: &mut Streams) {
         let mut events = std::mem::take(&mut self.events);
         for event in events.drain(..) {
             match event {

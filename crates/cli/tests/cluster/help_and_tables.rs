@@ -5,35 +5,36 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use crate::support::{
-    PATIENCE, Scene, data, eventually, finished, holdfast, output, run, signal, text, words,
+    CommandFixture, PATIENCE, data, eventually, finished, holdfast, output, run, signal, text,
+    words,
 };
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_is_held_for_the_least_time_though_its_command_ended() {
-    let scene = Scene::set().await;
+    let fixture = CommandFixture::start().await;
     let begun = Instant::now();
-    let mut first = scene
+    let mut first = fixture
         .holdfast(&["lock", "cron", "--hold-at-least", "2s", "--", "sh", "-c", "touch ran; exit 3"])
         .spawn()
         .unwrap();
-    scene.appears("ran").await;
+    fixture.appears("ran").await;
     // The other host is a little late, and must find the lock held.
     let second = ["lock", "cron", "--wait", "0s", "-E", "0", "--quiet", "--", "touch", "ran-twice"];
-    let late = output(scene.holdfast(&second)).await;
+    let late = output(fixture.holdfast(&second)).await;
     assert_eq!((late.status.code(), late.stderr.len()), (Some(0), 0), "{late:?}");
-    assert!(!scene.path("ran-twice").exists());
+    assert!(!fixture.path("ran-twice").exists());
     let code = tokio::task::spawn_blocking(move || first.wait().unwrap().code()).await.unwrap();
     assert_eq!(code, Some(3), "the exit code is the command's");
     assert!(begun.elapsed() >= Duration::from_secs(2), "{:?}", begun.elapsed());
-    assert!(scene.is_free("cron").await, "it is released at the end, not left to expire");
+    assert!(fixture.is_free("cron").await, "it is released at the end, not left to expire");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_signal_ends_the_rest_of_the_least_time() {
-    let scene = Scene::set().await;
+    let fixture = CommandFixture::start().await;
     let args = ["lock", "cron", "--hold-at-least", "10m", "--", "sh", "-c", "touch ran; exit 3"];
-    let process = scene.holdfast(&args).spawn().unwrap();
-    scene.appears("ran").await;
+    let process = fixture.holdfast(&args).spawn().unwrap();
+    fixture.appears("ran").await;
     eventually("its command has ended", PATIENCE, || async {
         let children = format!("/proc/{0}/task/{0}/children", process.id());
         let children = std::fs::read_to_string(children).unwrap_or_default();
@@ -47,30 +48,30 @@ async fn a_signal_ends_the_rest_of_the_least_time() {
     signal(&process, Signal::TERM);
     let ended = finished(process).await;
     assert_eq!(ended.status.code(), Some(3), "{ended:?}");
-    scene.becomes_free("cron").await;
+    fixture.becomes_free("cron").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_least_time_fits_into_the_most() {
-    let scene = Scene::set().await;
+    let fixture = CommandFixture::start().await;
     let args = ["lock", "a", "--hold-at-least", "2m", "--max-hold", "1m30s", "--", "true"];
-    let said = words(&scene.cluster, 64, &args).await;
+    let said = words(&fixture.cluster, 64, &args).await;
     assert!(said.contains("--hold-at-least 2m is longer than --max-hold 90s"), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_quiet_lock_says_nothing_that_its_exit_code_tells() {
-    let scene = Scene::set().await;
-    let holder = scene.holdfast(&["lock", "a", "--", "sleep", "60"]).spawn().unwrap();
+    let fixture = CommandFixture::start().await;
+    let holder = fixture.holdfast(&["lock", "a", "--", "sleep", "60"]).spawn().unwrap();
     eventually("it holds", PATIENCE, || async {
-        (scene.cluster.client().status("a").await.holder_count == 1).then_some(())
+        (fixture.cluster.client().status("a").await.holder_count == 1).then_some(())
     })
     .await;
     for verb in [&["lock", "a", "--wait", "0s"][..], &["elect", "a", "--wait", "300ms"]] {
-        let told = run(&scene.cluster, &[verb, &["--", "true"]].concat()).await;
+        let told = run(&fixture.cluster, &[verb, &["--", "true"]].concat()).await;
         assert_eq!(told.status.code(), Some(75), "{told:?}");
         assert!(text(&told.stderr).contains("held by"), "{told:?}");
-        let quiet = run(&scene.cluster, &[verb, &["--quiet", "--", "true"]].concat()).await;
+        let quiet = run(&fixture.cluster, &[verb, &["--quiet", "--", "true"]].concat()).await;
         assert_eq!((quiet.status.code(), quiet.stderr.len()), (Some(75), 0), "{quiet:?}");
     }
     signal(&holder, Signal::TERM);
@@ -79,19 +80,19 @@ async fn a_quiet_lock_says_nothing_that_its_exit_code_tells() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn owner_command_and_election_are_in_the_tables() {
-    let scene = Scene::set().await;
+    let fixture = CommandFixture::start().await;
     let lock = ["lock", "a", "--owner", "billing team", "--", "sleep", "60"];
     let elect = ["elect", "b", "--value", "box:80", "--", "sleep", "60"];
-    let holders = [&lock[..], &elect].map(|args| scene.holdfast(args).spawn().unwrap());
+    let holders = [&lock[..], &elect].map(|args| fixture.holdfast(args).spawn().unwrap());
     for name in ["a", "b"] {
         eventually("it is held", PATIENCE, || async {
-            (scene.cluster.client().status(name).await.holder_count == 1).then_some(())
+            (fixture.cluster.client().status(name).await.holder_count == 1).then_some(())
         })
         .await;
     }
-    let shown = async |args: &[&str]| text(&run(&scene.cluster, args).await.stdout);
+    let shown = async |args: &[&str]| text(&run(&fixture.cluster, args).await.stdout);
     let status = shown(&["status", "a"]).await;
-    for word in ["COMMAND", "billing team@", "sleep", "renewed"] {
+    for word in ["COMMAND", "billing team@", "sleep", "RENEWED", " ago "] {
         assert!(status.contains(word), "{word}: {status}");
     }
     assert!(!status.contains("election"), "{status}");
@@ -100,14 +101,14 @@ async fn owner_command_and_election_are_in_the_tables() {
         assert!(listed.contains(word), "{word}: {listed}");
     }
     let sessions = shown(&["sessions"]).await;
-    for word in ["COMMAND", "billing team@", "sleep", "renewed"] {
+    for word in ["COMMAND", "billing team@", "sleep", "30.0s"] {
         assert!(sessions.contains(word), "{word}: {sessions}");
     }
     // Nobody renews what a script has taken.
-    data(&scene.cluster, 0, &["acquire", "c", "--ttl", "1m30s", "--owner", "deploy"]).await;
+    data(&fixture.cluster, 0, &["acquire", "c", "--ttl", "1m30s", "--owner", "deploy"]).await;
     let status = shown(&["status", "c"]).await;
     assert!(
-        status.contains("deploy@") && status.contains("1m") && !status.contains("renewed"),
+        status.contains("deploy@") && status.contains("1m") && status.contains("not connected"),
         "{status}"
     );
     for holder in holders {
@@ -118,17 +119,17 @@ async fn owner_command_and_election_are_in_the_tables() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_blank_name_is_a_mistake_before_and_at_the_cluster() {
-    let scene = Scene::set().await;
+    let fixture = CommandFixture::start().await;
     for args in [
         &["lock", " ", "--", "true"][..],
         &["lock", "--all", "a, ", "--", "true"],
         &["elect", "\u{3000}", "--", "true"],
         &["acquire", " \u{200b}"],
     ] {
-        let said = words(&scene.cluster, 64, args).await;
+        let said = words(&fixture.cluster, 64, args).await;
         assert!(said.contains("blank"), "{args:?}: {said}");
     }
-    let session = scene.cluster.client().open(Duration::from_secs(60)).await;
+    let session = fixture.cluster.client().open(Duration::from_secs(60)).await;
     let refused = session.acquire(" ", Duration::ZERO).await.unwrap_err();
     let failure = holdfast_proto::v1::Failure::from_status(&refused);
     assert_eq!(failure.reason(), holdfast_proto::v1::Reason::InvalidName, "{failure:?}");

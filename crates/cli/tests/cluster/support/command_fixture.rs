@@ -12,18 +12,18 @@ use super::{Cluster, data, eventually, holdfast};
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A cluster, a place for files, and the program as other programs start it.
-pub(crate) struct Scene {
+pub(crate) struct CommandFixture {
     pub(crate) cluster: Cluster,
     dir: TempDir,
 }
 
-impl Scene {
-    pub(crate) async fn set() -> Scene {
-        Scene::of(Cluster::start(1).await)
+impl CommandFixture {
+    pub(crate) async fn start() -> CommandFixture {
+        CommandFixture::of(Cluster::start(1).await)
     }
 
-    pub(crate) fn of(cluster: Cluster) -> Scene {
-        Scene { cluster, dir: tempfile::tempdir().unwrap() }
+    pub(crate) fn of(cluster: Cluster) -> CommandFixture {
+        CommandFixture { cluster, dir: tempfile::tempdir().unwrap() }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -34,18 +34,18 @@ impl Scene {
     pub(crate) fn shell(&self, script: &str) -> Command {
         let mut shell = Command::new("bash");
         shell.args(["-c", script]);
-        self.furnish(&mut shell);
+        self.prepare(&mut shell);
         shell
     }
 
     pub(crate) fn holdfast(&self, args: &[&str]) -> Command {
         let mut command = holdfast();
         command.args(args);
-        self.furnish(&mut command);
+        self.prepare(&mut command);
         command
     }
 
-    fn furnish(&self, command: &mut Command) {
+    fn prepare(&self, command: &mut Command) {
         command
             .env("HF", env!("CARGO_BIN_EXE_holdfast"))
             .env("HOLDFAST_ENDPOINTS", self.cluster.endpoints())

@@ -9,20 +9,20 @@ use holdfast_service::{Caller, Service};
 use super::Scope;
 use super::concerns::concerns;
 use super::event_encoder::encode_events;
-use super::snapshot::Told;
-use crate::events::{Compacted, EventRing, Position, Recorded, Stretch};
+use super::snapshot::SnapshotExtent;
+use crate::events::{Compacted, EventRing, EventSlice, Position, Recorded};
 
 const EVENTS_PER_FRAME: usize = 500;
 pub(super) const FRAME_BYTES_TARGET: usize = 64 * 1024;
 
 #[derive(Debug)]
-pub(super) struct News {
+pub(super) struct PendingEvents {
     events: Arc<EventRing>,
     names: Scope,
     service: Service,
     caller: Caller,
-    told: Told,
-    /// Up to where all is told.
+    extent: SnapshotExtent,
+    /// Up to where all is extent.
     position: Position,
     /// There is something to tell.
     has_some: bool,
@@ -30,15 +30,24 @@ pub(super) struct News {
     is_silent: bool,
 }
 
-impl News {
+impl PendingEvents {
     pub(super) fn new(
         events: Arc<EventRing>,
         names: Scope,
         (service, caller): (Service, Caller),
-        told: Told,
+        extent: SnapshotExtent,
         position: Position,
-    ) -> News {
-        News { events, names, service, caller, told, position, has_some: false, is_silent: true }
+    ) -> PendingEvents {
+        PendingEvents {
+            events,
+            names,
+            service,
+            caller,
+            extent,
+            position,
+            has_some: false,
+            is_silent: true,
+        }
     }
 
     /// Whether there is something to tell. Passes over events that are not of interest.
@@ -76,7 +85,7 @@ impl News {
             self.position = position;
             if !events.is_empty() {
                 self.is_silent = false;
-                return Ok(Some(WatchFrame { events, ..frame_at(position, &self.told) }));
+                return Ok(Some(WatchFrame { events, ..frame_at(position, &self.extent) }));
             }
         }
         Ok(None)
@@ -85,23 +94,23 @@ impl News {
     /// Some if nothing was told since this was called last.
     pub(super) fn position_after_silence(&mut self) -> Option<WatchFrame> {
         let was_silent = std::mem::replace(&mut self.is_silent, true);
-        (was_silent && !self.has_some).then(|| frame_at(self.position, &self.told))
+        (was_silent && !self.has_some).then(|| frame_at(self.position, &self.extent))
     }
 
     fn is_of_interest(&self, recorded: &Recorded) -> bool {
-        concerns(&recorded.event, &self.names) && !self.told.includes(recorded)
+        concerns(&recorded.event, &self.names) && !self.extent.includes(recorded)
     }
 }
 
 /// To go on from here, the next watch must need no account of what the pages of this one showed.
-pub(super) fn frame_at(position: Position, told: &Told) -> WatchFrame {
-    let position = told.is_left_behind(position).then(|| position.into());
+pub(super) fn frame_at(position: Position, extent: &SnapshotExtent) -> WatchFrame {
+    let position = extent.is_left_behind(position).then(|| position.into());
     WatchFrame { position, ..Default::default() }
 }
 
 /// A full list ends with an entry that may have more events: they are left for the next frame, so that what
 /// happened at one moment is told in one frame, unless it is very much.
-fn whole_entries(events: &Stretch) -> usize {
+fn whole_entries(events: &EventSlice) -> usize {
     let mut bytes = 0;
     let fitting = events.iter().take_while(|recorded| {
         bytes += approximate_bytes(&recorded.event);

@@ -6,21 +6,21 @@
 const ROOM: usize = 512;
 
 #[derive(Debug)]
-pub(super) struct Pen<'a> {
+pub(super) struct JsonWriter<'a> {
     buffer: &'a mut Vec<u8>,
     /// So much of the buffer is written; what is behind is room.
     written: usize,
 }
 
-impl<'a> Pen<'a> {
-    pub(super) fn on(buffer: &'a mut Vec<u8>) -> Pen<'a> {
+impl<'a> JsonWriter<'a> {
+    pub(super) fn append_to(buffer: &'a mut Vec<u8>) -> JsonWriter<'a> {
         let written = buffer.len();
         buffer.resize(written + ROOM, 0);
-        Pen { buffer, written }
+        JsonWriter { buffer, written }
     }
 
     /// To be called at the end: takes away the room that is left.
-    pub(super) fn lift(self) {
+    pub(super) fn finish(self) {
         self.buffer.truncate(self.written);
     }
 
@@ -31,7 +31,7 @@ impl<'a> Pen<'a> {
                 room.copy_from_slice(piece);
                 self.written += N;
             }
-            None => self.put_where_room_is_short(piece),
+            None => self.put_and_grow(piece),
         }
     }
 
@@ -42,7 +42,7 @@ impl<'a> Pen<'a> {
                 room.copy_from_slice(piece);
                 self.written += piece.len();
             }
-            None => self.put_where_room_is_short(piece),
+            None => self.put_and_grow(piece),
         }
     }
 
@@ -101,7 +101,7 @@ impl<'a> Pen<'a> {
     }
 
     #[cold]
-    fn put_where_room_is_short(&mut self, piece: &[u8]) {
+    fn put_and_grow(&mut self, piece: &[u8]) {
         self.buffer.truncate(self.written);
         self.buffer.extend_from_slice(piece);
         self.written = self.buffer.len();
@@ -142,17 +142,17 @@ mod tests {
     fn pieces_stand_one_behind_the_other_however_long_they_are() {
         let mut buffer = b"before".to_vec();
         let long = "x".repeat(3 * ROOM);
-        let mut pen = Pen::on(&mut buffer);
+        let mut json = JsonWriter::append_to(&mut buffer);
         let mut expected = String::from("before");
         for number in 0..200 {
-            pen.number(b",", number);
+            json.number(b",", number);
             expected += &format!(",{number}");
             if u64::is_multiple_of(number, 50) {
-                pen.text(b":", &long);
+                json.text(b":", &long);
                 expected += &format!(":\"{long}\"");
             }
         }
-        pen.lift();
+        json.finish();
         assert_eq!(String::from_utf8(buffer).unwrap(), expected);
     }
 
@@ -160,15 +160,15 @@ mod tests {
     fn texts_are_escaped_as_json_is() {
         for text in ["", "a", "\"", "\\", "a\u{1}\n\t\u{7f}", "ä\u{202e}</script>", "\u{2028}"] {
             let mut buffer = Vec::new();
-            let mut pen = Pen::on(&mut buffer);
-            pen.text(b"", text);
-            pen.lift();
+            let mut json = JsonWriter::append_to(&mut buffer);
+            json.text(b"", text);
+            json.finish();
             assert_eq!(buffer, serde_json::to_vec(text).unwrap());
         }
     }
 
     #[test]
-    fn what_needs_an_escape_is_found_wherever_it_stands() {
+    fn characters_that_need_an_escape_are_found_anywhere() {
         for length in 1..20 {
             for place in 0..length {
                 for byte in 0..=255 {
