@@ -273,6 +273,8 @@ fn code_of(rejection: &Rejection) -> Code {
         | Reason::NoSuchSession
         | Reason::NotFrozen
         | Reason::NotClosed
+        | Reason::AccessRefused
+        | Reason::InvalidAccess
         | Reason::RequestIdReused
         | Reason::SessionExists
         | Reason::AmbiguousHold
@@ -284,7 +286,9 @@ fn code_of(rejection: &Rejection) -> Code {
         | Reason::NotAVoter
         | Reason::LastVoter
         | Reason::TooManyNodes => Code::Usage,
-        Reason::Unauthenticated => Code::Denied,
+        Reason::Unauthenticated | Reason::PermissionDenied | Reason::CredentialExpired => {
+            Code::Denied
+        }
         Reason::ChangeUnderWay | Reason::NotCaughtUp => Code::Busy,
         Reason::UnknownSession | Reason::NotHeld | Reason::GrantEnded => Code::LockLost,
         Reason::TooManySessions

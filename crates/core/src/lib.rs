@@ -34,7 +34,10 @@ mod queries;
 mod rules;
 mod state;
 
-pub use model::access::change::{AccessChange, Roles, TokenId, TokenRecord};
+pub use model::access::change::{
+    ACCESS_CHANGES_MAX, AccessChange, AccessRefusal, ChangeAccess, Roles, TokenId, TokenRecord,
+};
+pub use model::access::identity::{CLAIMED_ROLES_MAX, Identity};
 pub use model::access::pattern::{Pattern, PatternError};
 pub use model::access::principal::{PRINCIPAL_BYTES_MAX, Principal, PrincipalError};
 pub use model::access::role::{
@@ -63,7 +66,7 @@ pub use queries::status::{
 pub use queries::why::{LockWhy, ReservedLock, WaitLink};
 pub use rules::restore::{RestoreOptions, RestoreSummary};
 pub use state::access::{
-    Access, AccessRefusal, Grants, Identity, NOTE_BYTES_MAX, PRINCIPALS_MAX, ROLES_MAX,
+    Access, CompiledGrants, Grants, NOTE_BYTES_MAX, POLICY_BYTES_MAX, PRINCIPALS_MAX, ROLES_MAX,
     ROLES_PER_PRINCIPAL_MAX, TOKENS_MAX,
 };
 pub use state::budget::SearchCost;

@@ -18,7 +18,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::Deserialize;
+use holdfast_service::AuthMode;
+use serde::{Deserialize, Deserializer, de};
 
 pub use address::{Address, AddressError};
 pub use check::CheckError;
@@ -84,6 +85,9 @@ pub struct NodeConfig {
     /// Where spans go.
     #[serde(default)]
     pub tracing: Option<TracingConfig>,
+    /// What the node demands of its callers.
+    #[serde(default)]
+    pub auth: AuthConfig,
     #[serde(default)]
     pub http: HttpConfig,
     /// Where this node listens, if that is not where it is reached.
@@ -104,6 +108,18 @@ pub struct NodeConfig {
     /// The first members, this node included; those who come later are in the cluster's log. A node that
     /// joins lists itself alone.
     pub nodes: Vec<MemberConfig>,
+}
+
+/// What a node demands of its callers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AuthConfig {
+    #[serde(default, deserialize_with = "auth_mode")]
+    pub mode: AuthMode,
+}
+
+fn auth_mode<'de, D: Deserializer<'de>>(text: D) -> Result<AuthMode, D::Error> {
+    String::deserialize(text)?.parse().map_err(de::Error::custom)
 }
 
 /// How log lines look.
@@ -235,6 +251,7 @@ impl NodeConfig {
                 log_format: LogFormat::default(),
                 audit: None,
                 tracing: None,
+                auth: AuthConfig::default(),
                 http: HttpConfig::default(),
                 listen: ListenConfig::default(),
                 tls: None,

@@ -27,7 +27,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use holdfast_core::Principal;
+use holdfast_core::{Identity, Principal};
 use holdfast_proto::failure::refused;
 use holdfast_proto::v1::{Failure, Reason};
 use holdfast_service::{Caller, Protocol};
@@ -317,7 +317,7 @@ impl Connection {
                 let principal = Principal::parse(&format!("cert:{name}"));
                 let words = "the certificate names no client";
                 let principal = principal.map_err(|_| refused(Reason::Unauthenticated, words))?;
-                Ok(caller.authenticated(principal))
+                Ok(caller.authenticated(Identity::of(principal)))
             }
         }
     }

@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tonic::transport::server::TcpIncoming;
 
+use crate::access::{self, BootstrapError};
 use crate::audit::{Audit, AuditFileError, AuditSettings};
 use crate::config::{Address, ConfigError, NodeConfig, TracingConfig};
 use crate::connections::{Connections, Descriptors, PortLimits, TooFewDescriptors};
@@ -123,6 +124,8 @@ pub enum StartError {
     #[error(transparent)]
     TooFewDescriptors(#[from] TooFewDescriptors),
     #[error(transparent)]
+    Bootstrap(#[from] BootstrapError),
+    #[error(transparent)]
     Audit(#[from] AuditFileError),
     #[error(transparent)]
     Spans(#[from] ExportError),
@@ -161,6 +164,7 @@ impl Node {
         let identity =
             Identity::load_or_create(&config.data_dir, &config.cluster, config.node_id())?;
         let known_peers = KnownPeers::load(&config.data_dir)?;
+        let service = access::service(service, &config)?;
         let founders = initial_members::load_or_create(&config)?;
         let membership = Arc::new(Membership::of(&config, &founders));
 
@@ -221,7 +225,9 @@ impl Node {
             let metrics = Arc::clone(&metrics);
             let memory = Arc::clone(&memory);
             let traces = traces.clone();
+            let policy = Arc::clone(service.policy());
             let channels = Channels {
+                policy,
                 inbox,
                 inbox_sender,
                 leadership,

@@ -25,6 +25,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use holdfast_engine::{Effect, Engine, LogError, Now, Obstacle, Step, StopCause};
 use holdfast_proto::plain::FrameWriter;
 use holdfast_replica::{Fatal, Leadership, NodeId, Replica};
+use holdfast_service::PolicyInForce;
 use thiserror::Error;
 use tokio::sync::watch;
 
@@ -101,6 +102,7 @@ struct Shard {
     metrics: Arc<Metrics>,
     /// None if no spans are wanted.
     traces: Option<Arc<Traces>>,
+    policy: Arc<PolicyInForce>,
     levels: Levels,
     snapshot_times: SnapshotTimes,
     digests: Digests,
@@ -117,7 +119,10 @@ impl Shard {
     fn run(mut self) -> (StopReason, Log) {
         let reason = loop {
             match self.turn() {
-                Ok(()) => self.publish_levels(),
+                Ok(()) => {
+                    self.publish_policy();
+                    self.publish_levels();
+                }
                 Err(StopReason::Requested) => break StopReason::Requested,
                 Err(reason) => {
                     tracing::error!(%reason, "the node stops");
@@ -128,6 +133,13 @@ impl Shard {
         let (framed, poller, log) = self.into_parts();
         framed.close_all(poller);
         (reason, log)
+    }
+
+    /// Compares one number if nothing has changed.
+    fn publish_policy(&self) {
+        for (_, replica) in self.engine.replicas() {
+            self.policy.publish(replica.table().access());
+        }
     }
 
     /// All else is dropped, so that callers learn that the shard has ended.

@@ -28,6 +28,7 @@ use holdfast_core::{
 use holdfast_proto::v1::{Failure, Mode, Owner};
 
 use self::choose::Choice;
+use crate::administrator::identity;
 use crate::clock::LocalClock;
 use crate::history::{Believed, Input, Output as Returned, RealTime};
 use crate::message::{Answer, AnswerBody, Body, EndedStream, Notice, ReplyTo, Request, session_of};
@@ -137,6 +138,8 @@ struct Seen {
 /// What is around a client: the time, the history, and what it wants done.
 pub(crate) struct ClientContext<'a> {
     pub(crate) now: RealTime,
+    /// The nodes demand to know who a client is.
+    pub(crate) is_checked: bool,
     pub(crate) recorder: &'a mut Recorder,
     pub(crate) outputs: &'a mut Vec<Output>,
 }
@@ -546,7 +549,12 @@ impl Client {
             let (stream, bodies) = match stream {
                 Some(stream) => (stream, wire::operations(frame, session)),
                 None => {
-                    let opening = wire::opening(&frame, session, program.is_unary);
+                    let opening = wire::opening(
+                        &frame,
+                        session,
+                        program.is_unary,
+                        context.is_checked.then(|| identity(self.index)).flatten(),
+                    );
                     let Some(opening) = opening else { return };
                     if let Some(link) = &mut program.link {
                         link.stream = Some(opening.stream);

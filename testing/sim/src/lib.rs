@@ -15,6 +15,7 @@
 //! * Requests travel one by one, not in frames of a stream; so they overtake each other more than they
 //!   do in the product.
 
+mod administrator;
 mod agenda;
 mod best_effort;
 pub mod check;

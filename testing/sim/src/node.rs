@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::time::Duration;
 
-use holdfast_core::{Batch, Event, Limits, LogIndex, LogicalTime, SessionId, Span};
+use holdfast_core::{Batch, ChangeAccess, Event, Limits, LogIndex, LogicalTime, SessionId, Span};
 use holdfast_engine::{BootTime, Effect, Engine, EngineConfig};
 use holdfast_replica::{
     DirectoryId, Leadership, Member, Membership, MembershipChange, NodeId, Outgoing, Replica,
@@ -84,7 +84,7 @@ impl Build {
     pub(crate) fn log_version(self) -> u32 {
         match self {
             Build::Old => 2,
-            Build::New => 4,
+            Build::New => 5,
         }
     }
 }
@@ -153,6 +153,8 @@ pub(crate) enum Incoming {
         number: u64,
         change: MembershipChange,
     },
+    /// An administrator changes who may do what. It does not wait for the answer.
+    ChangeAccess(Box<ChangeAccess>),
     /// Somebody wants a backup.
     Backup,
     /// A peer says that this node is no member any more.

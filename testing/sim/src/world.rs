@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use holdfast_replica::NodeId;
 
+use crate::administrator::Administrator;
 use crate::agenda::Agenda;
 use crate::client::{self, Client, Write};
 use crate::clock::LocalClock;
@@ -48,6 +49,7 @@ pub(crate) struct World {
     pub(crate) faults: BTreeMap<FaultKind, u64>,
     pub(crate) active: Vec<ActiveFault>,
     pub(crate) operator: Operator,
+    pub(crate) administrator: Administrator,
     pub(crate) backup: Option<Backup>,
     pub(crate) disaster_announced: bool,
     pub(crate) restored: Vec<Remembered>,
@@ -103,6 +105,8 @@ pub(crate) enum Due {
     Grow,
     /// This node gets the new build.
     Upgrade(usize),
+    /// The administrator looks whether everything is allowed that should be.
+    MendAccess,
     /// The operator asks for a change, for the so-manieth time.
     Ask {
         change: u64,
@@ -152,6 +156,7 @@ impl World {
             faults: BTreeMap::new(),
             active: Vec::new(),
             operator: Operator::new(plan.settings.nodes),
+            administrator: Administrator::default(),
             backup: None,
             disaster_announced: false,
             restored: Vec::new(),
@@ -277,6 +282,7 @@ impl World {
             Due::SaveBackup => self.save_backup(),
             Due::Grow => self.grow(),
             Due::Upgrade(node) => self.upgrade(node),
+            Due::MendAccess => self.mend_access(),
             Due::Ask { change, attempt } => self.ask_for_change(change, attempt),
         }
     }

@@ -2,6 +2,7 @@
 //! `state/access.rs`.
 
 pub(crate) mod change;
+pub(crate) mod identity;
 pub(crate) mod pattern;
 pub(crate) mod principal;
 pub(crate) mod role;

@@ -8,11 +8,13 @@
 //! * What it holds is bounded: see the constants.
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::model::access::change::{
-    AccessChange, Roles, TokenId, TokenRecord, read_principal, write_principal,
+    AccessChange, AccessRefusal, Roles, TokenId, TokenRecord, read_principal, write_principal,
 };
+use crate::model::access::identity::Identity;
 use crate::model::access::pattern::Pattern;
 use crate::model::access::principal::Principal;
 use crate::model::access::role::{BuiltInRole, RULES_PER_ROLE_MAX, RoleName, Rule};
@@ -27,14 +29,8 @@ pub const PRINCIPALS_MAX: usize = 10_000;
 pub const ROLES_PER_PRINCIPAL_MAX: usize = 32;
 pub const TOKENS_MAX: usize = 10_000;
 pub const NOTE_BYTES_MAX: usize = 256;
-
-/// Who a client is, as far as its rights go.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Identity {
-    pub principal: Principal,
-    /// Roles that its credential names. Those that do not exist give nothing.
-    pub claimed: BTreeSet<RoleName>,
-}
+/// All of the policy, as a snapshot has it.
+pub const POLICY_BYTES_MAX: usize = 2 << 20;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
@@ -42,30 +38,6 @@ pub struct Access {
     roles: Roles,
     tokens: BTreeMap<TokenId, TokenRecord>,
     banned: BTreeSet<Principal>,
-}
-
-/// Why a change was refused. Nothing was changed then.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AccessRefusal {
-    /// Another change came first.
-    OtherGeneration {
-        now: u64,
-    },
-    RoleNotFound,
-    TokenNotFound,
-    /// The role cannot be changed.
-    BuiltIn,
-    /// Another token has this id.
-    TokenExists,
-    /// A token is for `token:NAME`.
-    NotATokenPrincipal,
-    /// A role has to be granted to the principal first.
-    Banned,
-    TooManyRoles,
-    TooManyRules,
-    TooManyPrincipals,
-    TooManyTokens,
-    NoteTooLong,
 }
 
 impl Access {
@@ -90,29 +62,44 @@ impl Access {
         self.banned.iter()
     }
 
-    /// Changes the policy, if it is still that of the generation which the administrator has seen.
+    /// Changes the policy, if it is still that of the generation which the administrator has seen. All of the changes are
+    /// made, or none.
     pub(crate) fn change(
         &mut self,
         expected: Option<u64>,
-        change: AccessChange,
+        changes: &[AccessChange],
     ) -> Result<(), AccessRefusal> {
         if expected.is_some_and(|expected| expected != self.generation) {
             return Err(AccessRefusal::OtherGeneration { now: self.generation });
         }
-        match change {
-            AccessChange::PutRole { role, rules } => self.put_role(role, rules)?,
-            AccessChange::DeleteRole { role } => self.delete_role(&role)?,
-            AccessChange::Grant { principal, role } => self.grant(principal, role)?,
-            AccessChange::Revoke { principal, role } => self.revoke(&principal, &role),
-            AccessChange::Ban { principal } => self.ban(principal)?,
-            AccessChange::PutToken(token) => self.put_token(token)?,
-            AccessChange::RevokeToken { id } => {
-                self.tokens.remove(&id).ok_or(AccessRefusal::TokenNotFound)?;
-            }
-            AccessChange::Replace(roles) => self.replace(roles)?,
+        let mut changed = self.clone();
+        changes.iter().try_for_each(|change| changed.make(change.clone()))?;
+        changed.generation += 1;
+        let mut length = Length(0);
+        changed.write(&mut length);
+        if length.0 > POLICY_BYTES_MAX {
+            return Err(AccessRefusal::TooLarge);
         }
-        self.generation += 1;
+        *self = changed;
         Ok(())
+    }
+
+    fn make(&mut self, change: AccessChange) -> Result<(), AccessRefusal> {
+        match change {
+            AccessChange::PutRole { role, rules } => self.put_role(role, rules),
+            AccessChange::DeleteRole { role } => self.delete_role(&role),
+            AccessChange::Grant { principal, role } => self.grant(principal, role),
+            AccessChange::Revoke { principal, role } => {
+                self.revoke(&principal, &role);
+                Ok(())
+            }
+            AccessChange::Ban { principal } => self.ban(principal),
+            AccessChange::PutToken(token) => self.put_token(token),
+            AccessChange::RevokeToken { id } => {
+                self.tokens.remove(&id).map(drop).ok_or(AccessRefusal::TokenNotFound)
+            }
+            AccessChange::Replace(roles) => self.replace(roles),
+        }
     }
 
     fn put_role(&mut self, role: RoleName, rules: Vec<Rule>) -> Result<(), AccessRefusal> {
@@ -263,6 +250,15 @@ impl Access {
     }
 }
 
+/// Counts what would be written.
+struct Length(usize);
+
+impl Sink for Length {
+    fn put(&mut self, bytes: &[u8]) {
+        self.0 += bytes.len();
+    }
+}
+
 fn check_role(role: &RoleName, rules: &[Rule]) -> Result<(), AccessRefusal> {
     if BuiltInRole::named(role).is_some() {
         return Err(AccessRefusal::BuiltIn);
@@ -328,6 +324,11 @@ impl Grants {
         self.allow_where(verbs, |pattern| pattern.covers_prefix(prefix))
     }
 
+    /// One of the verbs, for this name.
+    pub fn allow_any(&self, verbs: Verbs, name: &str) -> bool {
+        verbs.iter().any(|verb| self.allow(Verbs::of(&[verb]), name))
+    }
+
     fn allow_where(&self, verbs: Verbs, fits: impl Fn(&Pattern) -> bool) -> bool {
         let mut missing = verbs.without(self.everywhere);
         let mut rules = self.names.iter();
@@ -338,5 +339,37 @@ impl Grants {
             }
         }
         true
+    }
+}
+
+/// What identities may do under the policy in force, so that it is computed once for each of them.
+#[derive(Clone, Debug, Default)]
+pub struct CompiledGrants {
+    by_identity: BTreeMap<Identity, Arc<Grants>>,
+    patterns: usize,
+}
+
+/// Identities that are remembered. There can be more of them than principals: credentials name roles.
+const COMPILED_MAX: usize = 20_000;
+/// In all of their grants.
+const COMPILED_PATTERNS_MAX: usize = 500_000;
+
+impl CompiledGrants {
+    pub fn of(&mut self, access: &Access, identity: &Identity) -> Arc<Grants> {
+        if let Some(grants) = self.by_identity.get(identity) {
+            return grants.clone();
+        }
+        if self.by_identity.len() >= COMPILED_MAX || self.patterns >= COMPILED_PATTERNS_MAX {
+            self.forget();
+        }
+        let grants = Arc::new(access.grants(identity));
+        self.patterns += grants.names.len();
+        self.by_identity.insert(identity.clone(), grants.clone());
+        grants
+    }
+
+    /// The policy has changed.
+    pub(crate) fn forget(&mut self) {
+        *self = CompiledGrants::default();
     }
 }

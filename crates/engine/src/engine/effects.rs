@@ -140,6 +140,7 @@ impl<H: Host> Engine<H> {
             | Event::Released { .. }
             | Event::Reopened { .. }
             | Event::Intervened(_)
+            | Event::AccessChanged { .. }
             | Event::Thawed { .. } => {}
         }
     }

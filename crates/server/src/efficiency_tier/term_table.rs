@@ -140,7 +140,7 @@ impl TermTable {
         owner: Owner,
     ) {
         let (ttl, linger, stream) = (FOREVER, FOREVER, None);
-        let open = OpenSession { session, public, stream, ttl, linger, owner };
+        let open = OpenSession { session, public, stream, ttl, linger, owner, identity: None };
         // If there are too many, it is not known here, and whoever asks is told so.
         let _ = self.table.apply(self.entry, now, Command::OpenSession(open), &mut self.events);
         self.events.clear();

@@ -22,8 +22,9 @@ use crate::transport::Transport;
 pub(super) const REMOVED_KEY: &str = "holdfast-removed";
 
 /// The newest format of log entries that this build reads: 1 has the membership in the log, 2 also how far events
-/// are published, 3 the rules of the lock table that the cluster has adopted, 4 rules 3 of them.
-pub(crate) const LOG_VERSION: u32 = 4;
+/// are published, 3 the rules of the lock table that the cluster has adopted, 4 rules 3 of
+/// them, 5 rules 4.
+pub(crate) const LOG_VERSION: u32 = 5;
 
 #[derive(Debug)]
 pub(crate) struct Handshake {

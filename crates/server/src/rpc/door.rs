@@ -10,7 +10,7 @@ use holdfast_core::{Command, LockName, Rejection, RequestId, SessionId};
 use holdfast_proto::failure::rejected;
 use holdfast_proto::v1::Failure;
 use holdfast_replica::{HandOverRefusal, Leadership, MembershipChange, NodeId};
-use holdfast_service::{Admitted, Caller, Method, Permit, Service};
+use holdfast_service::{About, Admitted, Authorised, Caller, Method, Permit, Service};
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{sleep, timeout};
@@ -80,6 +80,16 @@ impl Door {
         self.service.begin_relay()
     }
 
+    pub(super) fn authorise(
+        &self,
+        caller: &Caller,
+        method: Method,
+        about: About<'_>,
+    ) -> Result<Authorised, Failure> {
+        self.service.authorise(caller, method, about)
+    }
+
+    /// An action that is about no lock in particular.
     pub(super) fn admit<T>(
         &self,
         caller: &Caller,

@@ -9,13 +9,14 @@ use holdfast_proto::peer_v1::forward_service_server::{ForwardService, ForwardSer
 use holdfast_proto::peer_v1::{self, ForwardedAction, ForwardedAnswer, ForwardedFrame};
 use holdfast_proto::v1::{
     AcquireAllRequest, AcquireRequest, AddNodeRequest, BreakRequest, CampaignRequest,
-    CancelRequest, CheckTokenRequest, CloseSessionRequest, ClusterStatusRequest, ConvertRequest,
-    Failure, FreezeRequest, HistoryRequest, KeepAliveManyRequest, KeepAliveRequest,
-    KillSessionRequest, ListFreezesRequest, ListRequest, ListSessionsRequest, MoveLockRequest,
-    ObserveRequest, OpenSessionRequest, ProclaimRequest, PromoteNodeRequest, Reason,
-    ReleaseRequest, RemoveNodeRequest, RenewRequest, ReopenRequest, ResignRequest,
-    SaveSnapshotRequest, SetLimitsRequest, SetPermitsRequest, StatusRequest, ThawRequest,
-    TransferLeadershipRequest, TransferRequest, WatchRequest, WhyRequest,
+    CancelRequest, ChangeAccessRequest, CheckTokenRequest, CloseSessionRequest,
+    ClusterStatusRequest, ConvertRequest, Failure, FreezeRequest, HistoryRequest,
+    KeepAliveManyRequest, KeepAliveRequest, KillSessionRequest, ListFreezesRequest, ListRequest,
+    ListSessionsRequest, MoveLockRequest, ObserveRequest, OpenSessionRequest, ProclaimRequest,
+    PromoteNodeRequest, Reason, ReleaseRequest, RemoveNodeRequest, RenewRequest, ReopenRequest,
+    ResignRequest, SaveSnapshotRequest, SetLimitsRequest, SetPermitsRequest, ShowAccessRequest,
+    StatusRequest, ThawRequest, TransferLeadershipRequest, TransferRequest, WatchRequest,
+    WhyRequest,
 };
 use holdfast_service::{Caller, Method};
 use prost::Message;
@@ -27,7 +28,8 @@ use super::failure::took_too_long;
 use super::forward::FORWARDED_BYTES_MAX;
 use super::serve::RESPONSE_BYTES_MAX;
 use super::{
-    Rpc, cluster, election, keep_alive_many, list_search, operator, reads, stream, unary, watch,
+    Rpc, access, cluster, election, keep_alive_many, list_search, operator, reads, stream, unary,
+    watch,
 };
 use crate::peers::{ConnectionTickets, Shown, TICKET_KEY};
 
@@ -136,6 +138,8 @@ async fn carry_out(
         Method::KillSession => served!(operator::serve, KillSessionRequest),
         Method::Reopen => served!(operator::serve, ReopenRequest),
         Method::SetLimits => served!(operator::serve, SetLimitsRequest),
+        Method::ShowAccess => served!(reads::serve, ShowAccessRequest),
+        Method::ChangeAccess => served!(access::change, ChangeAccessRequest),
         Method::AddNode => served!(cluster::change, AddNodeRequest),
         Method::PromoteNode => served!(cluster::change, PromoteNodeRequest),
         Method::RemoveNode => served!(cluster::change, RemoveNodeRequest),

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use holdfast_proto::peer_v1::peer_service_server::PeerServiceServer;
+use holdfast_proto::v1::access_service_server::AccessServiceServer;
 use holdfast_proto::v1::cluster_service_server::ClusterServiceServer;
 use holdfast_proto::v1::election_service_server::ElectionServiceServer;
 use holdfast_proto::v1::lock_service_server::LockServiceServer;
@@ -96,6 +97,9 @@ pub(crate) async fn serve(
     let election_service = ElectionServiceServer::new(rpc.clone())
         .max_decoding_message_size(REQUEST_BYTES_MAX)
         .max_encoding_message_size(RESPONSE_BYTES_MAX);
+    let access_service = AccessServiceServer::new(rpc.clone())
+        .max_decoding_message_size(REQUEST_BYTES_MAX)
+        .max_encoding_message_size(RESPONSE_BYTES_MAX);
     let (framed_sessions, callers) = (rpc.clone(), CallerLayer::new(rpc.clone()));
     let lock_service = LockServiceServer::new(rpc)
         .max_decoding_message_size(REQUEST_BYTES_MAX)
@@ -114,6 +118,7 @@ pub(crate) async fn serve(
         .add_service(operator_service)
         .add_service(watch_service)
         .add_service(election_service)
+        .add_service(access_service)
         .add_service(health)
         .add_service(reflection)
         .add_service(lost_peers)

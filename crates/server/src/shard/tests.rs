@@ -80,6 +80,7 @@ impl Bench {
         let events = Arc::new(EventRing::new(config.events_kept));
         let memory = Arc::new(EfficiencyTier::new());
         let channels = Channels {
+            policy: Arc::default(),
             inbox,
             inbox_sender,
             leadership,
@@ -149,6 +150,7 @@ impl Bench {
             ttl: Span::from_ms(600_000),
             linger: Span::from_ms(1),
             owner: Owner::default(),
+            identity: None,
         }));
         deliveries
     }

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub(crate) mod every_method;
 pub(crate) mod framed;
 
 use std::net::{SocketAddr, TcpListener};

@@ -254,6 +254,7 @@ pub(super) fn opened(session: u128) -> Event {
         session: SessionId(session),
         public: PublicSessionId(session as u64),
         owner: Box::default(),
+        principal: None,
     }
 }
 

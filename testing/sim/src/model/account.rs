@@ -241,6 +241,8 @@ impl Account {
             Event::Thawed { .. } => {
                 ensure!(std::mem::take(&mut self.frozen), "it thawed, and was not frozen");
             }
+            // The commands of the model have no identities.
+            Event::AccessChanged { .. } => return Err(String::from("the policy was changed")),
             Event::Refused { .. } | Event::Proclaimed { .. } => {}
         }
         Ok(())

@@ -331,10 +331,13 @@ impl Move {
                 ttl: Span::from_ms(TTL_MS),
                 linger: Span::from_ms(LINGER_MS),
                 owner: Owner::default(),
+                identity: None,
             }),
-            Move::Attach { session } => {
-                Command::AttachStream { session: session_id(session), stream: STREAM }
-            }
+            Move::Attach { session } => Command::AttachStream {
+                session: session_id(session),
+                stream: STREAM,
+                identity: None,
+            },
             Move::Detach { session } => {
                 Command::DetachStream { session: session_id(session), stream: STREAM }
             }

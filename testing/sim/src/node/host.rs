@@ -19,6 +19,8 @@ pub(super) enum Caller {
     Client(ReplyTo),
     /// What tells how far events are published.
     Publisher(super::publish::PublishedMark),
+    /// It looks at the policy instead.
+    Administrator,
 }
 
 /// Who waits for a read.

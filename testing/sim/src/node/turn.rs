@@ -158,6 +158,10 @@ impl Node {
                 Incoming::Change { number, change } => {
                     engine.change_membership(GROUP, change, number);
                 }
+                Incoming::ChangeAccess(change) => {
+                    let command = Command::ChangeAccess(change);
+                    engine.call(GROUP, command, Caller::Administrator, None);
+                }
                 Incoming::Backup => engine.read(GROUP, Query::Snapshot, Reader::Backup),
                 Incoming::Removed => engine.removed(),
             }
@@ -243,8 +247,7 @@ impl Node {
 
     fn route(&self, running: &Running, request: &Request) -> Route {
         let forwarded_by = request.reply_to.via.map(|via| via as u64 + 1);
-        let caller =
-            service::Caller { forwarded_by, ..service::Caller::client(Protocol::Framed, None) };
+        let caller = service::Caller::client(Protocol::Framed, None).forwarded_from(forwarded_by);
         let method = match (&request.body, request.reply_to.stream) {
             (_, Some(_)) => Method::Session,
             (Body::Status(_), None) => Method::Status,
@@ -394,6 +397,7 @@ impl Running {
             Effect::Answer { to: Caller::Client(reply_to), answer } => {
                 outputs.push(self.ledger.answer_call(reply_to, answer));
             }
+            Effect::Answer { to: Caller::Administrator, .. } => {}
             Effect::Answer { to: Caller::Publisher(told), answer } => {
                 self.published_mark =
                     if answer.result.is_ok() { told } else { self.published_mark };

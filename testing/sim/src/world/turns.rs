@@ -137,6 +137,7 @@ impl World {
                 self.trace.number(index.0 << 8 | node as u64);
                 self.trace
                     .line(now, || format!("node {id} applies {} at {at}: {event:?}", index.0));
+                self.note_policy(&event);
                 self.recorder.replicated(now, id, index, at, Happening::Event(event));
             }
             node::Output::Restored { index, at } => {

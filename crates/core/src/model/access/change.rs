@@ -1,8 +1,10 @@
 //! What an administrator changes.
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::fmt;
 
 use super::principal::Principal;
 use super::role::{RoleName, Rule};
@@ -69,6 +71,76 @@ pub struct TokenRecord {
     pub note: String,
 }
 
+/// Several changes that an administrator makes at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChangeAccess {
+    /// The principal that makes them, for people who look at it.
+    pub by: Box<str>,
+    /// The generation of the policy that it has seen. Without it, the changes are made to whatever is in force.
+    pub expected: Option<u64>,
+    pub changes: Box<[AccessChange]>,
+    /// Also ends the sessions of the principals from which something is taken by name.
+    pub end_sessions: bool,
+}
+
+/// How many changes can be made at once.
+pub const ACCESS_CHANGES_MAX: usize = 64;
+
+/// Why the policy was not changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessRefusal {
+    /// Another change came first.
+    OtherGeneration {
+        now: u64,
+    },
+    RoleNotFound,
+    TokenNotFound,
+    /// The role cannot be changed.
+    BuiltIn,
+    /// Another token has this id.
+    TokenExists,
+    /// A token is for `token:NAME`.
+    NotATokenPrincipal,
+    /// A role has to be granted to the principal first.
+    Banned,
+    TooManyRoles,
+    TooManyRules,
+    TooManyPrincipals,
+    TooManyTokens,
+    /// No change at all, or more than can be made at once.
+    ChangeCount,
+    NoteTooLong,
+    /// The policy would take more bytes than it may.
+    TooLarge,
+}
+
+impl fmt::Display for AccessRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            AccessRefusal::OtherGeneration { now } => {
+                return write!(
+                    f,
+                    "another change of the policy came first, and it has generation {now} now; look at it, then try \
+                     again"
+                );
+            }
+            AccessRefusal::RoleNotFound => "there is no such role; create it first",
+            AccessRefusal::TokenNotFound => "there is no such token",
+            AccessRefusal::BuiltIn => "a built-in role cannot be changed; create one of another name",
+            AccessRefusal::TokenExists => "another token has this id; create it again",
+            AccessRefusal::NotATokenPrincipal => "a token is for a principal `token:NAME`",
+            AccessRefusal::Banned => "the principal is banned; grant it a role first",
+            AccessRefusal::TooManyRoles => "there are as many roles as there can be",
+            AccessRefusal::TooManyRules => "a role has as many rules as it can have",
+            AccessRefusal::TooManyPrincipals => "there are as many principals as there can be",
+            AccessRefusal::TooManyTokens => "there are as many tokens as there can be; revoke some",
+            AccessRefusal::ChangeCount => "one request makes 1 to 64 changes",
+            AccessRefusal::NoteTooLong => "the note of a token has at most 256 bytes",
+            AccessRefusal::TooLarge => "the policy would take more than 2 MiB; use patterns and roles for several principals",
+        })
+    }
+}
+
 const PUT_ROLE: u8 = 1;
 const DELETE_ROLE: u8 = 2;
 const GRANT: u8 = 3;
@@ -81,6 +153,27 @@ const REPLACE: u8 = 8;
 const EXACT: u8 = 1;
 const PREFIX: u8 = 2;
 const CLUSTER: u8 = 3;
+
+impl ChangeAccess {
+    pub(crate) fn write(&self, sink: &mut impl Sink) {
+        sink.bytes(self.by.as_bytes());
+        sink.optional(self.expected);
+        sink.u8(u8::from(self.end_sessions));
+        sink.count(self.changes.len());
+        self.changes.iter().for_each(|change| change.write(sink));
+    }
+
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<ChangeAccess, DecodeError> {
+        let by = Box::from(reader.text()?);
+        let expected = reader.optional()?;
+        let end_sessions = reader.bool("end of sessions")?;
+        let mut changes = Vec::new();
+        for _ in 0..reader.count()? {
+            changes.push(AccessChange::read(reader)?);
+        }
+        Ok(ChangeAccess { by, expected, changes: changes.into_boxed_slice(), end_sessions })
+    }
+}
 
 impl AccessChange {
     pub(crate) fn write(&self, sink: &mut impl Sink) {
@@ -217,11 +310,11 @@ pub(crate) fn read_principal(reader: &mut Reader<'_>) -> Result<Principal, Decod
         .map_err(|error| DecodeError::Inconsistent(alloc::format!("a principal: {error}")))
 }
 
-fn write_role(sink: &mut impl Sink, role: &RoleName) {
+pub(crate) fn write_role(sink: &mut impl Sink, role: &RoleName) {
     sink.bytes(role.as_str().as_bytes());
 }
 
-fn read_role(reader: &mut Reader<'_>) -> Result<RoleName, DecodeError> {
+pub(crate) fn read_role(reader: &mut Reader<'_>) -> Result<RoleName, DecodeError> {
     RoleName::parse(reader.text()?)
         .map_err(|error| DecodeError::Inconsistent(alloc::format!("a role: {error}")))
 }

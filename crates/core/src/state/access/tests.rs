@@ -112,7 +112,7 @@ proptest! {
     ) {
         let mut access = Access::default();
         for change in changes {
-            let _ = access.change(None, change);
+            let _ = access.change(None, &[change]);
         }
         let identity = Identity { principal, claimed };
         let grants = access.grants(&identity);
@@ -146,7 +146,7 @@ proptest! {
             let mut bytes = Vec::new();
             change.write(&mut bytes);
             prop_assert_eq!(&AccessChange::read(&mut Reader::new(&bytes)).unwrap(), &change);
-            match access.change(Some(expected), change) {
+            match access.change(Some(expected), &[change]) {
                 Ok(()) => prop_assert_eq!(access.generation(), before.generation() + 1),
                 Err(_) => prop_assert_eq!(&access, &before),
             }
@@ -180,16 +180,16 @@ fn a_banned_principal_has_no_right_until_something_is_granted_to_it_again() {
         Identity { principal: principal.clone(), claimed: BTreeSet::from([name("admin")]) };
     let read = Verbs::of(&[Verb::Read]);
     assert!(access.grants(&identity).allow(read, "a"));
-    access.change(None, AccessChange::Ban { principal: principal.clone() }).unwrap();
+    access.change(None, &[AccessChange::Ban { principal: principal.clone() }]).unwrap();
     assert_eq!(access.grants(&identity), Grants::default());
-    access.change(None, grant(principal.as_str(), "reader")).unwrap();
+    access.change(None, &[grant(principal.as_str(), "reader")]).unwrap();
     assert!(access.grants(&identity).allow(read, "a"));
 }
 
 #[test]
 fn what_is_not_possible_is_refused_with_its_reason() {
     let mut access = Access::default();
-    let refused = |access: &mut Access, change| access.change(None, change).unwrap_err();
+    let refused = |access: &mut Access, change| access.change(None, &[change]).unwrap_err();
     assert_eq!(refused(&mut access, grant("cert:x", "nothing")), AccessRefusal::RoleNotFound);
     let put = |role: &str, rules| AccessChange::PutRole { role: name(role), rules };
     assert_eq!(refused(&mut access, put("admin", vec![])), AccessRefusal::BuiltIn);
@@ -209,10 +209,10 @@ fn what_is_not_possible_is_refused_with_its_reason() {
     assert_eq!(refused(&mut access, wrong), AccessRefusal::NotATokenPrincipal);
     let long = token("token:x", "n".repeat(NOTE_BYTES_MAX + 1));
     assert_eq!(refused(&mut access, long), AccessRefusal::NoteTooLong);
-    access.change(None, token("token:x", String::new())).unwrap();
+    access.change(None, &[token("token:x", String::new())]).unwrap();
     let twice = token("token:x", String::new());
     assert_eq!(refused(&mut access, twice), AccessRefusal::TokenExists);
-    let stale = access.change(Some(0), grant("cert:x", "user")).unwrap_err();
+    let stale = access.change(Some(0), &[grant("cert:x", "user")]).unwrap_err();
     assert_eq!(stale, AccessRefusal::OtherGeneration { now: 1 });
 }
 

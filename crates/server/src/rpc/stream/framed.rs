@@ -6,7 +6,7 @@
 //! channel's waker asks the shard for a visit. Until it has come the client is not read.
 //!
 //! ```text
-//! Greeting -> Opening -> [Routing] -> Served, if this node leads -> Ending
+//! Greeting -> Opening (a credential may come here) -> [Routing] -> Served, if this node leads -> Ending
 //!                                  -> Relayed, if another leads  -> Ending
 //! ```
 
@@ -39,6 +39,7 @@ use self::relayed::Relayed;
 use self::served::Served;
 use self::write_buffer::WriteBuffer;
 use super::super::Rpc;
+use super::super::credentials::{authenticate, bind_opening};
 use super::super::failure::{slow_reader, stopping};
 use super::super::route::Destination;
 use super::super::serve::RESPONSE_BYTES_MAX;
@@ -287,6 +288,15 @@ impl FramedConnection {
                     visit.asked.pings += 1;
                     self.written.put(plain::FRAME, &ServerFrame::default());
                 }
+                plain::AUTH if matches!(self.state, State::Opening { .. }) => {
+                    let credential = String::from_utf8_lossy(&piece.message);
+                    let service = self.front_end.rpc.door.service();
+                    self.caller = authenticate(service, self.caller.clone(), &credential)?;
+                }
+                plain::AUTH => {
+                    let words = "a credential is sent before the first frame; connect again";
+                    return Err(refused(Reason::InvalidFrame, words));
+                }
                 kind => {
                     let words = format!("a piece of kind {kind}, which no client sends");
                     return Err(refused(Reason::InvalidFrame, words));
@@ -298,12 +308,7 @@ impl FramedConnection {
 
     fn greet(&mut self) {
         self.written.put_bytes(&GREETING);
-        let door = &self.front_end.rpc.door;
-        let begun = door.begin(Method::Session).and_then(|permit| {
-            door.admit(&self.caller, Method::Session, ())?;
-            Ok(permit)
-        });
-        match begun {
+        match self.front_end.rpc.door.begin(Method::Session) {
             Ok(permit) => {
                 self.permit = Some(permit);
                 self.state = State::Opening { until: Instant::now() + FIRST_FRAME_TIMEOUT };
@@ -339,8 +344,9 @@ impl FramedConnection {
         let first = Received::Bytes(frame).into_message()?;
         // Until here the connection counted as idle.
         self.call.is_whole();
-        let opening = Opening::decode(&first)?;
         let rpc = &self.front_end.rpc;
+        rpc.door.admit(&self.caller, Method::Session, ())?;
+        let opening = Opening::decode(&first)?;
         if let Some(destination) = rpc.destination_now(&self.caller, Method::Session) {
             return self.serve_at(destination, opening, first, visit);
         }
@@ -370,8 +376,10 @@ impl FramedConnection {
                 self.state = State::Relayed(relayed);
             }
             Destination::Here => {
+                let (named, mut opening) = (opening.session, opening);
+                bind_opening(rpc.door.service(), &self.caller, &mut opening);
                 let opening = rpc.door.admit(&self.caller, method_of(&opening), opening)?;
-                let served = Served::open(rpc, opening.get());
+                let served = Served::open(rpc, &self.caller, named, opening.get());
                 visit.asked.opened = Some(served.deferrable.clone());
                 let request = opening.get().request;
                 visit.asked.operations.push((request, opening.map(|opening| opening.command)));
