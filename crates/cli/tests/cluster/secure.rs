@@ -5,7 +5,9 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use crate::command_line::Dev;
-use crate::support::{PATIENCE, eventually, free_base_port, holdfast, json, output, stage, text};
+use crate::support::{
+    PATIENCE, cluster_slot, eventually, free_base_port, holdfast, json, output, text,
+};
 
 const DENIED: i32 = 77;
 
@@ -22,7 +24,7 @@ fn refused(output: &Output, code: i32) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn dev_secure_serves_clients_with_its_configuration_file_and_tells_others_what_is_missing() {
-    let _stage = stage().await;
+    let _slots = cluster_slot().await;
     let dir = tempfile::tempdir().unwrap();
     let data_dir = dir.path().to_str().unwrap();
     let port = free_base_port(30).to_string();
