@@ -214,8 +214,8 @@ impl Callers {
         let of = seen.iter().filter(|(m, caller)| *m == method && caller.protocol == protocol);
         let names = of
             .map(|(_, caller)| match caller.forwarded_by {
-                Some(node) => format!("{} by node {node}", caller.identity),
-                None => caller.identity.to_string(),
+                Some(node) => format!("{} by node {node}", caller.on_behalf_of),
+                None => caller.on_behalf_of.to_string(),
             })
             .collect();
         seen.retain(|(m, caller)| *m != method || caller.protocol != protocol);
