@@ -44,10 +44,10 @@ pub(crate) struct BenchArgs {
     #[arg(value_enum, value_name = "WORKLOAD", default_values_t = [Workload::Uncontended])]
     workloads: Vec<Workload>,
     /// Number of clients at the same time.
-    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = at_least(256))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = at_least(256), value_parser = count)]
     clients: NonZeroUsize,
     /// Number of connections, each with one session, that the clients share.
-    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = at_least(8))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = at_least(8), value_parser = count)]
     connections: NonZeroUsize,
     /// How long to measure each repeat.
     #[arg(long, value_name = "D", default_value = "5s", value_parser = duration::parse_above_zero)]
@@ -56,7 +56,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "D", default_value = "1s", value_parser = duration::parse)]
     warm_up: Duration,
     /// Number of repeats. Each figure is their median.
-    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = at_least(3))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = at_least(3), value_parser = count)]
     repeats: NonZeroUsize,
     /// Starts a cluster of N nodes on this machine, in a temporary directory.
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(1..=9))]
@@ -65,7 +65,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_enum, value_name = "TIER", default_value_t = TierArg::Correctness)]
     tier: TierArg,
     /// Number of threads of the load. The default is the number of processor cores.
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = count)]
     pub(crate) threads: Option<NonZeroUsize>,
     /// The same as --output json.
     #[arg(long)]
@@ -113,6 +113,10 @@ impl Workload {
             Workload::Reads => "reads",
         }
     }
+}
+
+fn count(text: &str) -> Result<NonZeroUsize, &'static str> {
+    text.parse().map_err(|_| "must be a whole number from 1 on")
 }
 
 fn at_least(number: usize) -> NonZeroUsize {

@@ -248,7 +248,10 @@ fn the_short_help_and_the_usage_errors_of_all_commands_are_in_the_golden_file() 
     for line in USAGE_ERRORS {
         let args = words_of(line).unwrap();
         let error = cli::command().term_width(100).try_get_matches_from(&args).unwrap_err();
-        text.push_str(&format!("\n$ {line}\n{}", usage_message(error, &args)));
+        // All of them end alike.
+        let message =
+            usage_message(error, &args).replace("\nFor more information, try '--help'.\n", "");
+        text.push_str(&format!("\n$ {line}\n{message}"));
     }
     let file = repository().join(COMMAND_LINE);
     let second_part = match fs::read_to_string(file).unwrap_or_default().split_once(SECOND_PART) {

@@ -69,7 +69,7 @@ Examples:
   holdfast lock db -- sh -c 'psql -v ON_ERROR_STOP=1 -v fence=\"$HOLDFAST_FENCE\" -f migrate.sql'
   holdfast lock catalog --shared -- ./export.sh     # with other readers
   holdfast lock gpu --permits 4 -- ./train.sh       # at most four at a time
-  holdfast lock thumbnails --tier efficiency -- ./thumbnails.sh   # for work that is only wasted when done twice
+  holdfast lock thumbnails --tier efficiency -- ./thumbnails.sh   # two at once only waste time
   holdfast lock thumbnails --tier efficiency --when-down go-without -- ./thumbnails.sh
   holdfast lock --all account/1,account/2 -- ./transfer.sh
   holdfast lock deploy --wait 0s -E 0 -- ./deploy.sh   # exit 0 if busy

@@ -21,7 +21,7 @@ mod term_table;
 mod tests;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use holdfast_core::command::Owner;
@@ -135,6 +135,7 @@ impl EfficiencyTier {
         table.begin_entry(now);
         table.end_session(now, session, streams);
         self.sessions.store(table.session_count(), Ordering::Relaxed);
+        self.look_in_time(&mut state);
     }
 
     pub(crate) fn is_in_use(&self) -> bool {
@@ -258,7 +259,13 @@ impl EfficiencyTier {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(|poisoned| {
+            // A panic left a change half done. What this term has granted is not known, so it grants no more.
+            let mut state = poisoned.into_inner();
+            state.table = None;
+            self.state.clear_poison();
+            state
+        })
     }
 }
 

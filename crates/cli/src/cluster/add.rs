@@ -50,7 +50,7 @@ pub(crate) struct AddArgs {
 #[derive(Debug, Args)]
 pub(super) struct NewNode {
     /// Its id: higher than that of any node that ever was in the cluster.
-    #[arg(long, value_name = "ID", value_parser = node_id())]
+    #[arg(long, value_name = "ID", value_parser = node_id)]
     id: u64,
     /// Where the other nodes reach it, host:port.
     #[arg(long, value_name = "H:P")]
@@ -72,8 +72,11 @@ pub(super) struct NewNode {
     timeout: Duration,
 }
 
-pub(super) fn node_id() -> clap::builder::RangedU64ValueParser {
-    clap::value_parser!(u64).range(1..)
+pub(super) fn node_id(text: &str) -> Result<u64, &'static str> {
+    match text.parse() {
+        Ok(0) | Err(_) => Err("a node id is a whole number from 1 on, e.g. 4"),
+        Ok(id) => Ok(id),
+    }
 }
 
 fn listen_host(text: &str) -> Result<String, String> {

@@ -24,7 +24,7 @@ Examples:
 )]
 pub(crate) struct PromoteArgs {
     /// The learner.
-    #[arg(value_name = "ID", value_parser = add::node_id())]
+    #[arg(value_name = "ID", value_parser = add::node_id)]
     id: u64,
 }
 

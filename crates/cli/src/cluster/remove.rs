@@ -26,7 +26,7 @@ Examples:
 )]
 pub(crate) struct RemoveArgs {
     /// The node to remove.
-    #[arg(value_name = "ID", value_parser = add::node_id())]
+    #[arg(value_name = "ID", value_parser = add::node_id)]
     id: u64,
 }
 

@@ -18,7 +18,7 @@ use crate::global::Global;
     --http-address 10.0.0.6:7422 > node-6.toml")]
 pub(crate) struct ReplaceArgs {
     /// The node to replace.
-    #[arg(value_name = "OLD", value_parser = add::node_id())]
+    #[arg(value_name = "OLD", value_parser = add::node_id)]
     old: u64,
     #[command(flatten)]
     new: NewNode,

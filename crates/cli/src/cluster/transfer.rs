@@ -24,7 +24,7 @@ Examples:
 )]
 pub(crate) struct TransferArgs {
     /// The next leader. Without it, the node with the most complete log.
-    #[arg(long, value_name = "ID", value_parser = add::node_id())]
+    #[arg(long, value_name = "ID", value_parser = add::node_id)]
     to: Option<u64>,
 }
 

@@ -1,8 +1,6 @@
 //! The messages that a user meets when something is wrong, as the real program prints them. They are the second part of
 //! `tests/golden/command_line.txt`; `UPDATE_GOLDEN=1 cargo test -p holdfast --test cluster messages` writes it.
 
-use std::io::{Read, Write};
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -56,7 +54,6 @@ const WITHOUT_CLUSTER: &[&str] = &[
     "holdfast lock a --tier efficiency --when-down go-without -- true",
     "holdfast --endpoints localhost status a",
     "holdfast --endpoints 127.0.0.1:99999 status a",
-    "holdfast --endpoints $WEB_SERVER status a",
 ];
 
 /// `a` is held, `gpu` has one of two permits out, `frozen` is frozen.
@@ -262,24 +259,8 @@ fn normalised_word(word: &str) -> String {
     format!("{name}{end}")
 }
 
-/// A program that is no node: it answers every request with 404, as a web server does.
-fn web_server() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    std::thread::spawn(move || {
-        for mut stream in listener.incoming().map_while(Result::ok) {
-            let _ = stream.read(&mut [0; 1024]);
-            let _ = stream.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
-        }
-    });
-    address
-}
-
 async fn without_cluster() -> String {
     let mut shell = Shell::new("127.0.0.1:1");
-    let web_server = web_server();
-    shell.set("WEB_SERVER", &web_server);
-    shell.varying.push((web_server, "WEB_SERVER"));
     shell.set("SESSION", &"ab".repeat(16));
     section(
         "No cluster: no program listens at the endpoint",

@@ -69,7 +69,7 @@ pub(super) struct CallLedger {
 }
 
 /// A heartbeat waits for a tick.
-const DEFERRED_FOR_MAX: Duration = Duration::from_secs(1);
+const DEFERRED_FOR_MAX: Duration = Duration::from_secs(5);
 
 impl CallLedger {
     /// A request comes on a stream. Gives the number under which it is answered.
@@ -189,10 +189,6 @@ impl CallLedger {
             let what = format!("it leads no more, and has not told the callers of {forgotten:?}");
             Output::Broken { checker: "callers", what }
         })
-    }
-
-    pub(super) fn restart_deferred(&mut self) {
-        self.deferred.values_mut().for_each(|since| *since = self.turn_began);
     }
 
     /// A leader that has nothing left to do has carried out the heartbeats that waited.

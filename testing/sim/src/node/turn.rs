@@ -327,8 +327,8 @@ impl Running {
         if step == Step::Rest {
             let replica = self.engine.replica(GROUP);
             if replica.is_some_and(|replica| replica.is_handing_over()) {
-                // Until that is over it proposes nothing. Then the heartbeats have as long as ever.
-                self.ledger.restart_deferred();
+                // Until that is over it proposes nothing.
+                self.ledger.deferred.clear();
             }
             outputs.extend(match self.leadership.is_here {
                 true => self.ledger.complaint_about_deferred(),

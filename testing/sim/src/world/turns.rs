@@ -53,7 +53,10 @@ impl World {
     /// No two nodes grant locks of the efficiency tier at the same time, as long as clocks run as they are trusted to.
     fn check_tiers(&mut self) {
         let history = &self.recorder.history;
-        let is_trusted = history.clocks.stops.is_empty() && history.clocks.leaps.is_empty();
+        // A stop is written down when it is over.
+        let stands_still = self.nodes.iter().any(|node| node.clock.stopped_since().is_some());
+        let is_trusted =
+            history.clocks.stops.is_empty() && history.clocks.leaps.is_empty() && !stands_still;
         if !self.plan.settings.uses_tier || history.rates_broken || !is_trusted {
             return;
         }

@@ -162,11 +162,23 @@ impl Cluster {
 
     /// Starts one node's process on the data that it has.
     pub(crate) fn launch(&mut self, id: u64) {
+        self.launch_as(id, holdfast());
+    }
+
+    /// The same for a process that may have so many open files: at first, and at most.
+    pub(crate) fn launch_with_descriptors(&mut self, id: u64, soft: u64, hard: u64) {
+        let mut shell = Command::new("sh");
+        let limits = format!("ulimit -Sn {soft} && ulimit -Hn {hard} && exec \"$@\"");
+        shell.args(["-c", &limits, "sh", env!("CARGO_BIN_EXE_holdfast")]).stdin(Stdio::null());
+        self.launch_as(id, shell);
+    }
+
+    fn launch_as(&mut self, id: u64, mut program: Command) {
         let log = self.log_path(id);
         let log = File::options().create(true).append(true).open(log).unwrap();
         let node = self.node_mut(id);
         assert!(node.process.is_none(), "node {id} runs already");
-        let process = holdfast()
+        let process = program
             .args(["server", "--config"])
             .arg(&node.config)
             .env("HOLDFAST_LOG", "info")

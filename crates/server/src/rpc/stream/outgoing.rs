@@ -180,6 +180,12 @@ impl Stream for Outgoing {
             {
                 self.end_with(termination);
             }
+            // What the stream's own task has sent before the session ended is told before the end.
+            if matches!(self.termination, Some(Ok(())))
+                && let Ok(OutgoingItem::Frame(frame)) = self.items.try_recv()
+            {
+                return Poll::Ready(Some(Ok(frame)));
+            }
             if let Some(termination) = &mut self.termination {
                 let termination = std::mem::replace(termination, Ok(()));
                 self.ended_here.store(true, Ordering::Release);

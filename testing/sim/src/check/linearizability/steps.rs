@@ -17,7 +17,7 @@ use super::lifetimes::Lifetimes;
 use super::model::Action;
 use super::search::Step;
 use crate::check::evidence::Evidence;
-use crate::check::findings::{Which, Who};
+use crate::check::findings::Which;
 use crate::check::promises::Promises;
 use crate::history::{ClientOperation, History, Input, Output, RealTime};
 
@@ -70,8 +70,9 @@ pub(super) fn contradictions(history: &History) -> Vec<String> {
                 if *waiters > 0 && kinds.is_plain(name) && operation.invoked >= granting_from =>
             {
                 found.push(format!(
-                    "{name}: {} saw {waiters} waiters before a free lock",
-                    Who(operation.session)
+                    "{name}: {}, asked at {} us, saw {waiters} waiters before a free lock",
+                    Which(operation.session, operation.request),
+                    operation.invoked.0
                 ));
             }
             (
