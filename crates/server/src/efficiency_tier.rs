@@ -7,14 +7,14 @@
 //! Invariants:
 //! - it begins empty with each term, and its tokens are term x 2^40 + counter, so they rise over failovers;
 //! - nothing is granted unless a quorum confirmed, no longer ago than a certain span, that this node leads; and
-//!   nothing before a term is that old. Whoever is elected is so after the last confirmation of a leader before, since
+//!   nothing before a term is that old. A new leader is elected after the last confirmation of the leader before, because
 //!   some node took part in both. So two leaders never grant at the same time, however soon one follows the other;
 //! - a session is admitted by the shard, after a linearizable look at the replicated table, and leaves when
 //!   the shard sees it end there. Both happen on the shard's thread, so no session is kept by mistake.
 //!
-//! Requests do not pass through the shard: they are carried out by whoever brings them, under a lock that is
-//! held for as long as one frame's operations take. Only the first request of a session in a term, and one
-//! that finds the node unsure, ask the shard for a read.
+//! Requests do not pass through the engine. The thread that has decoded a frame carries out its operations under a
+//! mutex: the shard's thread for framed connections, a tokio worker for gRPC. The first request of a session in a term,
+//! and a request that comes while the node is not sure that it leads, ask the engine for a read first.
 
 mod term_table;
 #[cfg(test)]

@@ -69,13 +69,28 @@ pub struct Beginning {
 }
 
 impl History {
-    /// From when on things are granted: at once, unless the cluster was restored from a backup.
-    pub(crate) fn granting_from(&self) -> RealTime {
-        let is_opening = |record: &&Replicated| matches!(&record.what, Happening::Event(Event::Thawed { prefix }) if prefix.is_empty());
-        match self.beginning {
-            None => RealTime(0),
-            Some(_) => self.replicated.iter().find(is_opening).map_or(self.end, |found| found.real),
+    /// From when on a lock that is free has no waiters: at once, unless the cluster was restored from a backup. Then
+    /// everything is closed at first, and what waits is granted in the entries that follow the opening.
+    pub(crate) fn granting_from(&self, lock: &LockName) -> RealTime {
+        if self.beginning.is_none() {
+            return RealTime(0);
         }
+        let is_opening = |record: &&Replicated| matches!(&record.what, Happening::Event(Event::Thawed { prefix }) if prefix.is_empty());
+        let Some(opening) = self.replicated.iter().find(is_opening) else { return self.end };
+        for record in self.replicated.iter().filter(|record| record.index > opening.index) {
+            match &record.what {
+                Happening::Event(Event::Granted { name, .. }) if name == lock => {
+                    return record.real.max(opening.real);
+                }
+                Happening::Event(Event::Released { name, .. } | Event::HoldEnded { name, .. })
+                    if name == lock =>
+                {
+                    break;
+                }
+                _ => {}
+            }
+        }
+        opening.real
     }
 }
 
@@ -326,5 +341,50 @@ pub fn hold_ended(event: &Event) -> Option<(&LockName, FenceToken, EndReason)> {
     match event {
         Event::HoldEnded { name, token, reason, .. } => Some((name, *token, *reason)),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_core::command::Mode;
+
+    use super::*;
+
+    #[test]
+    fn after_a_restore_a_lock_has_waiters_until_the_grant_that_follows_the_opening() {
+        let lock = |name: &str| LockName::new(name).unwrap();
+        let record = |index: u64, real: u64, event| Replicated {
+            real: RealTime(real),
+            node: NodeId(1),
+            index: LogIndex(index),
+            logical: LogicalTime::ZERO,
+            what: Happening::Event(event),
+        };
+        let granted = |name: &str| Event::Granted {
+            name: lock(name),
+            session: SessionId(1),
+            request: RequestId(1),
+            actor: ActorId(0),
+            mode: Mode::Exclusive,
+            token: FenceToken(1),
+            metadata: Box::default(),
+        };
+        let mut history = History {
+            replicated: vec![
+                record(5, 100, Event::Thawed { prefix: "".into() }),
+                record(6, 200, granted("b")),
+                record(7, 300, granted("a")),
+            ],
+            end: RealTime(900),
+            ..History::default()
+        };
+        assert_eq!(history.granting_from(&lock("a")), RealTime(0));
+        let (at, closed_for) = (RealTime(0), Span::ZERO);
+        history.beginning = Some(Beginning { at, closed_for, backup_of: 0 });
+        assert_eq!(history.granting_from(&lock("a")), RealTime(300));
+        assert_eq!(history.granting_from(&lock("b")), RealTime(200));
+        assert_eq!(history.granting_from(&lock("c")), RealTime(100));
+        history.replicated.clear();
+        assert_eq!(history.granting_from(&lock("a")), RealTime(900));
     }
 }

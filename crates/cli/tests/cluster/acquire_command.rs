@@ -25,7 +25,7 @@ async fn one_that_is_interrupted_while_it_waits_leaves_the_line() {
         assert_eq!(fixture.cluster.client().status("a").await.waiter_count, 0);
         signal(&holder, Signal::TERM);
         finished(holder).await;
-        assert!(fixture.is_free("a").await, "it went to somebody who is gone");
+        assert!(fixture.is_free("a").await, "the lock was granted to a client that had gone");
     }
 }
 

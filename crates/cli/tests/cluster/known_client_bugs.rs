@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use holdfast_client::{AcquireError, Client, LossReason, ReleaseOutcome};
+use holdfast_client::{AcquireError, Client, LockRequest, LossReason, ReleaseOutcome};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
@@ -55,13 +55,22 @@ async fn a_holder_that_is_cut_off_knows_of_its_loss_before_anybody_else_holds() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_loses_a_lock_while_nobody_can_be_told_learns_it_once_there_is_a_way() {
+async fn a_client_that_loses_a_lock_while_no_notice_can_come_learns_it_with_the_next_stream() {
+    break_while_no_notice_can_come(|request| request).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_whose_hold_is_broken_while_no_notice_can_come_learns_it_with_the_next_stream() {
+    break_while_no_notice_can_come(LockRequest::shared).await;
+}
+
+async fn break_while_no_notice_can_come(mode: impl Fn(LockRequest) -> LockRequest) {
     let cluster = Cluster::start(3).await;
     let proxy = Proxy::to(cluster.client_address(1)).await;
     let endpoints = format!("{},{}", proxy.address(), cluster.client_address(2));
     let client = Client::builder().ttl(LONG).without_discovery().connect(&endpoints).await.unwrap();
-    let broken = client.lock("broken").acquire().await.unwrap();
-    let kept = client.lock("kept").acquire().await.unwrap();
+    let broken = mode(client.lock("broken")).acquire().await.unwrap();
+    let kept = mode(client.lock("kept")).acquire().await.unwrap();
     proxy.cut();
     data(&cluster, 0, &["break", "broken", "--reason", "a test"]).await;
     assert!(broken.token().is_ok(), "it cannot know");
@@ -73,25 +82,7 @@ async fn whoever_loses_a_lock_while_nobody_can_be_told_learns_it_once_there_is_a
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_whose_hold_is_broken_while_no_notice_can_come_learns_it_with_the_next_stream() {
-    let cluster = Cluster::start(3).await;
-    let proxy = Proxy::to(cluster.client_address(1)).await;
-    let endpoints = format!("{},{}", proxy.address(), cluster.client_address(2));
-    let client = Client::builder().ttl(LONG).without_discovery().connect(&endpoints).await.unwrap();
-    let broken = client.lock("page").shared().acquire().await.unwrap();
-    let kept = client.lock("kept").shared().acquire().await.unwrap();
-    proxy.cut();
-    data(&cluster, 0, &["break", "page", "--reason", "a test"]).await;
-    assert!(broken.token().is_ok(), "it cannot know");
-    // What was on its way never arrives, and there is another way.
-    proxy.break_connections();
-    assert_eq!(timeout(LONG, broken.lost()).await.unwrap(), LossReason::Ended);
-    assert!(broken.token().is_err());
-    assert!(kept.token().is_ok());
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn whoever_loses_a_lock_by_the_will_of_others_is_told_why() {
+async fn a_client_that_loses_a_lock_to_an_operator_or_a_time_limit_is_told_why() {
     let cluster = Cluster::start(3).await;
     let client = cluster.library().await;
     let broken = client.lock("broken").acquire().await.unwrap();

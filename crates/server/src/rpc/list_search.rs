@@ -1,8 +1,8 @@
 //! `List` with a search in it: by a part of the name, by holder, the longest queues or the longest holds
 //! first. A large table is looked through in parts, each a linearizable read of its own.
 //!
-//! One search runs at a time on a node, and its result serves for a moment whoever asks for the same: it
-//! costs the leader something in proportion to the table, and dashboards ask again and again.
+//! One search runs at a time on a node. Its result also answers the same search of other callers for 1.5 s: a search
+//! costs the leader time in proportion to the table, and dashboards repeat theirs.
 
 use std::cmp::Reverse;
 use std::sync::Arc;

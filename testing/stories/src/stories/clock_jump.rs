@@ -79,8 +79,9 @@ async fn play(stage: &mut Stage, transcript: &mut Transcript) -> Result<(), Stor
     must(held == Some(first), "A's hold did not survive as it was")?;
     a.release().await?;
     let second = client.lock("billing").acquire().await?.token()?;
-    transcript
-        .note(format!("A still held it; it releases and takes it anew, under token {second}"));
+    transcript.note(format!(
+        "A still held it; it releases it and acquires it again, under token {second}"
+    ));
     must(second > first, "the token did not rise")
 }
 

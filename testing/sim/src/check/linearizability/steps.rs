@@ -60,14 +60,15 @@ fn closings(history: &History) -> BTreeMap<SessionId, RealTime> {
 /// What contradicts itself in any order.
 pub(super) fn contradictions(history: &History) -> Vec<String> {
     let kinds = Kinds::of(history);
-    let granting_from = history.granting_from();
     let mut released = BTreeSet::new();
     let mut expired = BTreeMap::new();
     let mut found = Vec::new();
     for operation in &history.operations {
         match (&operation.input, &operation.returned) {
             (Input::Status { name }, Some((_, Output::Status { holder: None, waiters })))
-                if *waiters > 0 && kinds.is_plain(name) && operation.invoked >= granting_from =>
+                if *waiters > 0
+                    && kinds.is_plain(name)
+                    && operation.invoked >= history.granting_from(name) =>
             {
                 found.push(format!(
                     "{name}: {}, asked at {} us, saw {waiters} waiters before a free lock",
