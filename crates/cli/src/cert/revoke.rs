@@ -14,7 +14,7 @@ use crate::output;
 
 /// Adds certificates to the list of those that no longer count.
 ///
-/// The list is `crl.pem` in the directory of the authority. Copy it to the nodes, name it in `crl` of [tls] and [peer_tls], and
+/// The list is `crl.pem` in the directory of the authority. Copy it to the nodes, name it in `crl` of `[tls]` and `[peer_tls]`, and
 /// send the nodes SIGHUP: they close the connections of these certificates.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
