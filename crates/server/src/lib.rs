@@ -38,6 +38,7 @@ mod membership;
 mod metrics;
 mod node;
 mod offline;
+mod outbox;
 mod peers;
 mod readiness;
 mod rpc;

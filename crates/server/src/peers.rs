@@ -15,6 +15,7 @@ mod accept;
 mod backoff;
 mod dial;
 mod handshake;
+mod link;
 mod links;
 mod peer_socket;
 mod snapshot_in;

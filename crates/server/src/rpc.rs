@@ -34,6 +34,7 @@ mod keep_alive_many;
 mod leader_search;
 mod list_search;
 mod members;
+mod message_sizes;
 mod operator;
 mod proclaim;
 mod protocol_detection;

@@ -28,9 +28,10 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-pub(crate) use self::byte_stream::{ByteStream, byte_stream};
+pub(crate) use self::byte_stream::ByteStream;
 use self::handshakes::Handshakes;
 pub(crate) use self::peer_connector::PeerConnector;
+use self::tls_stream::TlsStream;
 use crate::config::NodeConfig;
 
 /// The first byte of a handshake of TLS.
@@ -337,4 +338,14 @@ fn other_name(
 ) -> TlsError {
     let (path, cluster) = (path.to_owned(), config.cluster.clone());
     TlsError::OtherName { table, path, found, node: config.node, cluster }
+}
+
+/// The runtime has nothing to do with the socket any more.
+pub(crate) fn byte_stream(socket: Socket) -> io::Result<Box<dyn ByteStream>> {
+    let (socket, tls) = socket.into_parts();
+    let socket = mio::net::TcpStream::from_std(socket.into_std()?);
+    Ok(match tls {
+        None => Box::new(socket),
+        Some(tls) => Box::new(TlsStream::new(socket, tls)),
+    })
 }

@@ -5,9 +5,7 @@ use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use holdfast_core::{Access, CompiledGrants, Grants, Identity, Verb, Verbs};
-
-use crate::caller::{Caller, OnBehalfOf};
+use holdfast_core::{Access, CompiledGrants, Grants, Identity};
 
 /// What a node demands of its callers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -122,31 +120,5 @@ impl Rights {
                 grants
             }
         }
-    }
-}
-
-/// Which lock names a caller may see.
-#[derive(Clone, Debug)]
-pub struct VisibleNames(Option<Arc<Grants>>);
-
-impl VisibleNames {
-    pub fn all() -> VisibleNames {
-        VisibleNames(None)
-    }
-
-    pub(crate) fn of(caller: &Caller, policy: &PolicyInForce) -> VisibleNames {
-        match &caller.on_behalf_of {
-            OnBehalfOf::Node(_) => VisibleNames::all(),
-            OnBehalfOf::Anonymous => VisibleNames(Some(Arc::default())),
-            OnBehalfOf::Client(identity) => VisibleNames(Some(caller.rights.of(policy, identity))),
-        }
-    }
-
-    pub fn are_all(&self) -> bool {
-        self.0.as_ref().is_none_or(|grants| grants.cover(Verbs::of(&[Verb::Read]), ""))
-    }
-
-    pub fn contain(&self, name: &str) -> bool {
-        self.0.as_ref().is_none_or(|grants| grants.allow(Verbs::of(&[Verb::Read]), name))
     }
 }

@@ -7,11 +7,12 @@ use holdfast_core::{BuiltInRole, Identity, Principal, RoleName};
 use holdfast_proto::failure::refused;
 use holdfast_proto::v1::{Failure, Reason};
 
-use crate::access::{AuthMode, PolicyInForce, VisibleNames};
+use crate::access::{AuthMode, PolicyInForce};
 use crate::caller::{Caller, OnBehalfOf};
 use crate::limits::{ConcurrencyLimits, Permit};
 use crate::method::{Limit, Method, Verb};
 use crate::needs::{About, are_met};
+use crate::visible_names::VisibleNames;
 
 /// That a caller may do something. Only [`Service::authorise`] makes one.
 #[derive(Debug)]

@@ -24,11 +24,13 @@ mod limits;
 mod method;
 mod needs;
 mod route;
+mod visible_names;
 
-pub use access::{AuthMode, PolicyInForce, UnknownAuthMode, VisibleNames};
+pub use access::{AuthMode, PolicyInForce, UnknownAuthMode};
 pub use admit::{Admitted, Authorised, DenialObserver, Observer, Service};
 pub use caller::{Caller, NotACaller, OnBehalfOf, Protocol, identity_header};
 pub use limits::{ConcurrencyLimits, Permit, RELAYED_MAX};
 pub use method::{Front, Kind, Limit, Method, Place, Row, Verb};
 pub use needs::About;
 pub use route::{Leader, Route, route};
+pub use visible_names::VisibleNames;

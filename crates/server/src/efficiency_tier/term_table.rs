@@ -10,11 +10,12 @@ use holdfast_core::{
     PublicSessionId, ReleaseAnswer, RequestId, RestoreOptions, RulesVersion, SessionId, Span,
     TokenStanding,
 };
+use holdfast_engine::{Answer, Delivery, Unavailable};
 use holdfast_replica::TOKENS_PER_TERM_BITS;
 
 use super::{Streams, answer};
 use crate::metrics::{Kind, Operations, Settled};
-use crate::shard::{Answer, Delivery, ReplyTo, Unavailable, put_all};
+use crate::outbox::{ReplyTo, put_all};
 
 /// No request takes more tokens than this.
 const TOKENS_PER_REQUEST_MAX: u64 = 1 << 16;

@@ -27,7 +27,8 @@ use tonic::transport::server::{Router, TcpIncoming};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::handshake::{Handshake, Peer};
-use super::links::{self, PeerLinks};
+use super::link::identify_peer;
+use super::links::PeerLinks;
 use super::peer_socket::{PeerSocket, Shown};
 use super::snapshot_in::{Assembly, AssemblyError};
 use super::wire::{ConnectionTicket, ConnectionTickets, is_wire, read_ticket};
@@ -357,7 +358,7 @@ impl PeerService for PeerPort {
                 return;
             }
             port.links.meet(from, &peer.member.peer_address);
-            links::identify_peer(&port.shard, peer).await;
+            identify_peer(&port.shard, peer).await;
             let termination = tokio::select! {
                 termination = port.listen(from, &mut frames) => termination,
                 () = replies.closed() => None,

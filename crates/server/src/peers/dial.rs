@@ -14,7 +14,7 @@ use tonic::{Code, Status};
 
 use super::backoff::Backoff;
 use super::handshake::{Handshake, REMOVED_KEY};
-use super::links::Link;
+use super::link::Link;
 use super::wire::{self, ConnectionTicket};
 use super::{CONNECT_TIMEOUT, HANDSHAKE_TIMEOUT, endpoint};
 use crate::config::Address;

@@ -19,9 +19,10 @@ use super::failure::{bug, dropped_by_shard, overloaded, stopping, unavailable, u
 use crate::boot_clock;
 use crate::efficiency_tier::EfficiencyTier;
 use crate::membership::Membership;
+use crate::outbox::{ReplyTo, TaskOutbox};
 use crate::shard::{
     Answer, CallRef, ChangeAnswer, Connection, Deferrable, FIRST_GROUP, GroupView, Input, LiveCall,
-    OwnTable, Query, ReadAnswer, ReadData, ReplyTo, ShardHandle, StreamKey, TaskOutbox, Touched,
+    OwnTable, Query, ReadAnswer, ReadData, ShardHandle, StreamKey, Touched,
 };
 use crate::stopping::Stopping;
 

@@ -23,7 +23,7 @@ use tonic::transport::Channel;
 use tonic::{Code, ConnectError, Request, Status, Streaming};
 
 use super::failure::{bug, leader_did_not_answer, no_leader, overloaded, unavailable};
-use super::serve::{REQUEST_BYTES_MAX, RESPONSE_BYTES_MAX};
+use super::message_sizes::{REQUEST_BYTES_MAX, RESPONSE_BYTES_MAX};
 use crate::config::Address;
 use crate::membership::Membership;
 use crate::peers::{PeerLinks, STREAMS_PER_CONNECTION_MAX, TICKET_KEY, endpoint};

@@ -26,7 +26,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::failure::took_too_long;
 use super::forward::FORWARDED_BYTES_MAX;
-use super::serve::RESPONSE_BYTES_MAX;
+use super::message_sizes::RESPONSE_BYTES_MAX;
 use super::{
     Rpc, access, cluster, election, keep_alive_many, list_search, operator, reads, stream, unary,
     watch,

@@ -18,7 +18,7 @@ use tokio_stream::StreamExt;
 use tonic::transport::server::TcpIncoming;
 
 use super::Rpc;
-use super::serve::RESPONSE_BYTES_MAX;
+use super::message_sizes::RESPONSE_BYTES_MAX;
 use super::stream::{FramedConnection, FramedFrontEnd};
 use crate::connections::{ClientSocket, Connections, OpenConnection, plaintext_refused};
 use crate::stopping::Stopping;

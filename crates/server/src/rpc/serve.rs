@@ -22,6 +22,7 @@ use tonic_health::pb::health_server::{Health, HealthServer};
 
 use super::Rpc;
 use super::grpc::CallerLayer;
+use super::message_sizes::{CALL_BYTES_MAX, REQUEST_BYTES_MAX, RESPONSE_BYTES_MAX};
 use super::protocol_detection::accept_connections;
 use super::stream::WatchBody;
 use super::typed_status::TypedStatusLayer;
@@ -30,11 +31,6 @@ use crate::peers::PeerPort;
 use crate::transport::Transport;
 use crate::wrong_port::WrongPort;
 
-/// A frame of a session.
-pub(super) const REQUEST_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// A call of any other kind. The largest that there can be has 256 names of 512 bytes, or 4,096 session ids.
-const CALL_BYTES_MAX: usize = 512 * 1024;
-pub(super) const RESPONSE_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Calls and streams.
 const STREAMS_PER_CONNECTION_MAX: u32 = 1_024;
 /// That the service has yet to take.

@@ -14,16 +14,13 @@ use holdfast_replica::{
 use holdfast_wal::{DurableSnapshot, FileDisk, Spare, WriteError};
 use tokio::sync::oneshot;
 
-use super::framed::Connection;
+use super::framed::{Connection, OPERATIONS_PER_READ};
 use super::observer::Deferrable;
-use super::outbox::TaskOutbox;
+use crate::outbox::TaskOutbox;
 use crate::transport::ByteStream;
 
 /// The one group that runs while names are not yet spread over several.
 pub(crate) const FIRST_GROUP: GroupId = GroupId::FIRST;
-
-/// What an answer shows takes more time to put together than what a command does.
-pub(super) const OPERATIONS_PER_READ: usize = 4;
 
 /// One thing for the shard to do.
 #[derive(Debug)]

@@ -12,8 +12,8 @@ use super::Shard;
 use super::framed::{Asked, EndedBy};
 use super::inbox::{FIRST_GROUP, GroupView, Input, OwnTable};
 use super::observer::{ClientStream, Observer};
-use super::outbox::Outbox;
 use super::poller::ROOM;
+use crate::outbox::Outbox;
 
 /// How long a node that is to stop tries to hand leadership over.
 const HAND_OVER_MAX: Duration = Duration::from_secs(2);

@@ -6,11 +6,8 @@ use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::AsFd;
 
-use holdfast_tls::Socket;
 use mio::event::Source;
 use mio::net::TcpStream;
-
-use super::tls_stream::TlsStream;
 
 /// Nothing blocks: an operation that cannot go on fails with `WouldBlock`, and is tried again after any news of the
 /// source. A read of fewer bytes than there is room for means that nothing more is there. What was written leaves with
@@ -38,14 +35,4 @@ impl ByteStream for TcpStream {
     fn try_clone_socket(&self) -> io::Result<std::net::TcpStream> {
         Ok(self.as_fd().try_clone_to_owned()?.into())
     }
-}
-
-/// The runtime has nothing to do with the socket any more.
-pub(crate) fn byte_stream(socket: Socket) -> io::Result<Box<dyn ByteStream>> {
-    let (socket, tls) = socket.into_parts();
-    let socket = TcpStream::from_std(socket.into_std()?);
-    Ok(match tls {
-        None => Box::new(socket),
-        Some(tls) => Box::new(TlsStream::new(socket, tls)),
-    })
 }

@@ -11,7 +11,8 @@ use super::super::Rpc;
 use super::super::door::InMemory;
 use super::super::failure::{bug, overloaded};
 use super::read_quota::ReadQuota;
-use crate::shard::{ReplyTo, StreamKey};
+use crate::outbox::ReplyTo;
+use crate::shard::StreamKey;
 use crate::traces::parent_of;
 
 /// A [`StreamOperation`] that its caller may do.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use holdfast_proto::plain;
 use prost::Message;
 
-use super::super::super::serve::RESPONSE_BYTES_MAX;
+use super::super::super::message_sizes::RESPONSE_BYTES_MAX;
 use crate::transport::ByteStream;
 
 /// A client that takes nothing for so long is let go of, though its connection stands.
