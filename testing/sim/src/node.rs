@@ -22,7 +22,7 @@ use holdfast_replica::{
 };
 use holdfast_wal::{Operation, SimDisk};
 
-use self::host::{CallLedger, SimHost};
+use self::host::{CallLedger, PublishedMark, SimHost};
 use self::log::Log;
 use self::tier::Tier;
 use crate::clock::LocalClock;
@@ -110,7 +110,7 @@ struct Running {
     /// Its table follows rules 2 or newer, and the recorder knows.
     rules_seen: bool,
     publishes: bool,
-    published_mark: publish::PublishedMark,
+    published_mark: PublishedMark,
     publisher_asked: Duration,
     uses_tier: bool,
     /// Which nodes it has heard of, and the newest format of log entries that they said to read.
@@ -311,7 +311,7 @@ impl Node {
             digested_at: 0,
             rules_seen: false,
             publishes: self.settings.publishes,
-            published_mark: publish::PublishedMark::default(),
+            published_mark: PublishedMark::default(),
             publisher_asked: Duration::ZERO,
             uses_tier: self.settings.uses_tier,
             met: BTreeMap::new(),

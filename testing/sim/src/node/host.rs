@@ -18,9 +18,16 @@ pub(super) struct SimHost;
 pub(super) enum Caller {
     Client(ReplyTo),
     /// What tells how far events are published.
-    Publisher(super::publish::PublishedMark),
+    Publisher(PublishedMark),
     /// It looks at the policy instead.
     Administrator,
+}
+
+/// What a leader said last of how far events are published, in its term.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct PublishedMark {
+    pub(super) term: u64,
+    pub(super) through: u64,
 }
 
 /// Who waits for a read.

@@ -8,7 +8,7 @@ use super::{Due, World, index_of};
 use crate::history::{Happening, RealTime};
 use crate::message::{Endpoint, Message};
 use crate::node::{self, Build, Incoming, StartFailure};
-use crate::restore::Backup;
+use crate::world::restore::Backup;
 
 /// A turn takes this long; what arrives meanwhile is taken in by the next one.
 const TURN_US: u64 = 10_000;
