@@ -7,8 +7,8 @@ use holdfast_core::{SessionId, StreamId};
 use crate::answer::{Delivery, StreamKey};
 use crate::planted::Bug;
 
-/// Keeps a frame far below the limit of clients, however long the names are.
-const DELIVERIES_PER_LIST_MAX: usize = 4_096;
+/// Keeps a frame far below the limit of clients, however long the names are and however many a delivery lists.
+const WEIGHT_PER_LIST_MAX: usize = 4_096;
 
 /// Why a stream takes no more deliveries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,7 +160,14 @@ fn in_pieces(
     mut hand_over: impl FnMut(Vec<Delivery>) -> Result<(), CutOff>,
 ) -> Result<(), CutOff> {
     while !list.is_empty() {
-        let rest = list.split_off(list.len().min(DELIVERIES_PER_LIST_MAX));
+        let mut weight = 0;
+        let is_past = |delivery: &Delivery| {
+            weight += delivery.weight();
+            weight > WEIGHT_PER_LIST_MAX
+        };
+        // One that is too heavy by itself goes alone.
+        let length = list.iter().position(is_past).map_or(list.len(), |past| past.max(1));
+        let rest = list.split_off(length);
         hand_over(list)?;
         list = rest;
     }
@@ -169,7 +176,7 @@ fn in_pieces(
 
 #[cfg(test)]
 mod tests {
-    use holdfast_core::RequestId;
+    use holdfast_core::{FenceToken, RequestId};
 
     use super::*;
 
@@ -250,9 +257,23 @@ mod tests {
     fn a_long_delivery_list_is_split() {
         let mut streams = Streams::default();
         streams.open(key(1, 1), 1);
-        (0..2 * DELIVERIES_PER_LIST_MAX + 1).for_each(|_| streams.send(key(1, 1), queued(1)));
+        (0..2 * WEIGHT_PER_LIST_MAX + 1).for_each(|_| streams.send(key(1, 1), queued(1)));
         let lengths: Vec<usize> =
             delivered(&mut streams).iter().map(|(_, list)| list.len()).collect();
-        assert_eq!(lengths, [DELIVERIES_PER_LIST_MAX, DELIVERIES_PER_LIST_MAX, 1]);
+        assert_eq!(lengths, [WEIGHT_PER_LIST_MAX, WEIGHT_PER_LIST_MAX, 1]);
+    }
+
+    #[test]
+    fn a_list_of_deliveries_that_list_much_is_split_by_what_they_list() {
+        let mut streams = Streams::default();
+        streams.open(key(1, 1), 1);
+        let lost = |tokens: usize| Delivery::Losses(vec![(FenceToken(1), None); tokens]);
+        let halves = WEIGHT_PER_LIST_MAX / 2;
+        for tokens in [halves, halves, 1, 3 * WEIGHT_PER_LIST_MAX, halves, 1] {
+            streams.send(key(1, 1), lost(tokens));
+        }
+        let lengths: Vec<usize> =
+            delivered(&mut streams).iter().map(|(_, list)| list.len()).collect();
+        assert_eq!(lengths, [2, 1, 1, 2]);
     }
 }
