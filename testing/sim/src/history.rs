@@ -7,6 +7,7 @@
 //! * [`Replicated`]: what the lock tables did, entry by entry. Only the simulation sees it.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use holdfast_core::command::{Action, Member, Mode, Policy, Terms};
 use holdfast_core::{ActorId, FenceToken, LockName, PublicSessionId, RequestId};
@@ -30,6 +31,9 @@ pub struct History {
     pub contacts: BTreeMap<SessionId, Vec<RealTime>>,
     /// From when on tables followed rules 2, as far as seen; none if they never did.
     pub rules_adopted: Option<LogicalTime>,
+    /// Among the entries of these ranges is one whose searches for deadlocks used up their steps, so that it queued
+    /// waits without a search.
+    pub searches_cut: Vec<RangeInclusive<LogIndex>>,
     pub end: RealTime,
     /// Set if it is that of a cluster that was restored from a backup.
     pub beginning: Option<Beginning>,

@@ -12,6 +12,7 @@ mod turn;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use holdfast_core::{Batch, ChangeAccess, Event, Limits, LogIndex, LogicalTime, SessionId, Span};
@@ -199,6 +200,8 @@ pub(crate) enum Output {
     FollowsRulesTwo {
         at: LogicalTime,
     },
+    /// One of these entries used up the steps of its searches for deadlocks.
+    SearchesCut(RangeInclusive<LogIndex>),
     /// The leader proposed this.
     Proposed(Box<Batch>),
     Leadership(Leadership),

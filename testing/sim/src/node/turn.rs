@@ -3,9 +3,10 @@
 //! A slow disk stops the loop before the write; a full one after it was refused. In both cases the node
 //! is busy, and the same turn goes on from there when it is woken.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use holdfast_core::{Batch, Command, LogIndex, RulesVersion};
+use holdfast_core::{Batch, Command, Limits, LogIndex, RulesVersion, SearchCost};
 use holdfast_engine::{
     BootTime, Effect, LogError, Now, Query, ReadData, Step, StopCause, StreamKey,
 };
@@ -304,20 +305,29 @@ impl Running {
     fn advance(&mut self, now: Duration, outputs: &mut Vec<Output>) -> Result<Step, Gone> {
         let seen = |running: &Running| {
             let replica = running.engine.replica(GROUP);
-            replica.map(|replica| (replica.applied_index(), replica.table().publication()))
+            replica.map(|replica| {
+                let table = replica.table();
+                (replica.applied_index(), table.publication(), table.search_cost())
+            })
         };
-        let (applied_before, published) = seen(self).unwrap_or_default();
+        let (applied_before, published, cost_before) = seen(self).unwrap_or_default();
         let step = match self.engine.advance(now) {
             Ok(step) => step,
             Err(fatal) => return Err(broken(fatal.to_string(), outputs)),
         };
-        let (applied, now_published) = seen(self).unwrap_or_default();
+        let (applied, now_published, cost) = seen(self).unwrap_or_default();
         if applied > applied_before {
             let installed = self.installed.take_if(|index| *index <= applied);
             if installed.is_none() {
                 let events = self.engine.events();
                 outputs.extend(publish::check_count(published, now_published, events));
             }
+            // A table that was received counts from zero.
+            let (first, cost_before) = match installed {
+                Some(index) => (index + 1, SearchCost::default()),
+                None => (applied_before + 1, cost_before),
+            };
+            outputs.extend(cut_searches(cost_before, cost, LogIndex(first)..=LogIndex(applied)));
             self.note_events(installed, outputs);
             self.carry_out_effects(outputs);
             self.look_at_table(outputs)?;
@@ -439,6 +449,24 @@ impl Running {
             | Effect::AnswerHandOver { .. } => {}
         }
     }
+}
+
+/// Whether one of the entries that were just applied used up the steps of its searches. An entry that skips a search
+/// has taken all the steps that it has.
+fn cut_searches(
+    before: SearchCost,
+    after: SearchCost,
+    entries: RangeInclusive<LogIndex>,
+) -> Option<Output> {
+    let steps = after.steps.saturating_sub(before.steps);
+    if after.skipped <= before.skipped {
+        return None;
+    }
+    if steps < Limits::default().deadlock_walk_max as u64 {
+        let what = format!("a search for a deadlock was skipped after {steps} steps");
+        return Some(Output::Broken { checker: "deadlock", what });
+    }
+    Some(Output::SearchesCut(entries))
 }
 
 /// The process stops, as it has to.

@@ -153,6 +153,7 @@ impl World {
             }
             node::Output::Committed { term } => self.recorder.committed(now, id, term),
             node::Output::FollowsRulesTwo { at } => self.recorder.rules_two_followed(at),
+            node::Output::SearchesCut(entries) => self.recorder.searches_cut(entries),
             node::Output::Proposed(batch) => {
                 self.recorder.proposed(now, &batch);
                 if let Some(coverage) = &mut self.coverage {
