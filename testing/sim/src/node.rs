@@ -439,6 +439,10 @@ impl Node {
         !self.is_paused() && self.running.as_deref().is_some_and(is_free)
     }
 
+    pub(crate) fn has_input(&self) -> bool {
+        !self.inbox.is_empty()
+    }
+
     /// It takes input soon: it runs, is not paused, and its loop is not stuck in the disk.
     pub(crate) fn listens(&self, now: RealTime) -> bool {
         self.is_up() && !self.is_paused() && self.busy_until.0 <= now.0 + 1_000_000

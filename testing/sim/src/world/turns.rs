@@ -44,6 +44,9 @@ impl World {
         let busy_until = self.nodes[node].busy_until;
         let next = if busy_until > self.now {
             busy_until
+        } else if self.nodes[node].has_input() {
+            // It came while the disk was at work.
+            self.now
         } else {
             RealTime(self.now.0 + self.nodes[node].rest_us())
         };
