@@ -208,10 +208,23 @@ pub struct Take {
     pub terms: Terms,
 }
 
+impl History {
+    pub(crate) fn policy_changes(&self) -> bool {
+        let is_change =
+            |what: &Happening| matches!(what, Happening::Event(Event::AccessChanged { .. }));
+        self.replicated.iter().any(|replicated| is_change(&replicated.what))
+    }
+}
+
 impl Input {
     /// Is it an acquire, of whichever kind?
     pub(crate) fn is_acquire(&self) -> bool {
         matches!(self, Input::Acquire { .. } | Input::Take(_))
+    }
+
+    /// A session may do this whatever the policy says.
+    pub(crate) fn gives_up(&self) -> bool {
+        matches!(self, Input::Release { .. } | Input::Cancel { .. })
     }
 
     /// The names that an acquire wants.

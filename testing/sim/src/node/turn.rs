@@ -420,7 +420,11 @@ impl Running {
                     outputs.push(Output::Backup { at: state.logical_time, file: state.file });
                 }
             }
-            Effect::AnswerTouches { to, answer } => outputs.push(host::touched(to, answer)),
+            Effect::AnswerTouches { to, answer } => {
+                let table = self.engine.replica(GROUP).map(|replica| replica.table());
+                let session = table.and_then(|table| table.session(to.session));
+                outputs.push(host::touched(to, answer, session.map(|session| session.ttl)));
+            }
             Effect::AnswerChange { to: number, answer } => {
                 outputs.push(Output::ChangeEnded { number, answer: answer.ok() });
             }

@@ -310,7 +310,7 @@ impl World {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::Options;
+    use crate::options::Options;
 
     /// Three voters and a learner that stays one.
     fn with_learner() -> World {
