@@ -39,6 +39,8 @@ pub struct History {
     pub beginning: Option<Beginning>,
     /// When the network was so slow that a commit took long although there was a leader.
     pub slow: Vec<SlowSpan>,
+    /// When leaders waited for their disks, because these were slow or full.
+    pub slow_writes: Vec<(RealTime, RealTime)>,
     /// What nodes' clocks did besides running.
     pub clocks: ClockFaults,
     /// Some clock ran faster or slower than is trusted. Then only the tokens protect: nothing is promised

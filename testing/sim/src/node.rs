@@ -99,8 +99,8 @@ struct Running {
     ledger: CallLedger,
     tier: Tier,
     leadership: Leadership,
-    /// The present turn was handed to the disk.
-    is_writing: bool,
+    /// When the present turn was handed to the disk.
+    writes_since: Option<RealTime>,
     /// A snapshot is on disk, and not yet in the table.
     installed: Option<u64>,
     /// A turn that took longer counts as this long.
@@ -191,6 +191,10 @@ pub(crate) enum Output {
         index: LogIndex,
         at: LogicalTime,
         digest: u64,
+    },
+    /// A leader's disk is done with what it was given at this time.
+    Written {
+        since: RealTime,
     },
     /// A leader committed something.
     Committed {
@@ -307,7 +311,7 @@ impl Node {
             ledger: CallLedger::default(),
             tier: Tier::default(),
             leadership: Leadership::default(),
-            is_writing: false,
+            writes_since: None,
             installed: None,
             stall_max,
             effects: Vec::new(),

@@ -337,6 +337,10 @@ impl Known<'_> {
 }
 
 /// How long nobody led between two moments, or led with a clock that stood still, or could not get through.
+///
+/// What is due ends with an entry. Where the leader's disk is slow, that entry waits for the write that is under way, and
+/// takes a write of its own: neither takes longer than the longest one. (A write of which nothing is committed for so
+/// long that the leader is not known to have led counts as time without one.)
 pub(super) fn leaderless_us(history: &History, from: RealTime, to: RealTime) -> u64 {
     // Where replicas disagree, the later entry can be the one that was applied first.
     if to <= from {
@@ -355,10 +359,16 @@ pub(super) fn leaderless_us(history: &History, from: RealTime, to: RealTime) -> 
         covered_until = covered_until.max(end);
     }
     let slow = history.slow.iter().filter(|slow| slow.from <= to && from <= slow.to);
+    let is_within = |(begin, end): &&(RealTime, RealTime)| *begin <= to && from <= *end;
+    let is_led = |(begin, end): &&(RealTime, RealTime)| {
+        history.leaders.iter().any(|span| span.from <= *begin && *end <= span.to)
+    };
+    let writes = history.slow_writes.iter().filter(is_within).filter(is_led);
     leaderless
         + to.0.saturating_sub(covered_until)
         + history.clocks.stopped_us(from, to)
         + slow.map(|slow| slow.delay_us).max().unwrap_or_default()
+        + writes.map(|(begin, end)| 2 * (end.0 - begin.0)).max().unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -85,7 +85,8 @@ impl Node {
         outputs: &mut Vec<Output>,
     ) -> Result<bool, Gone> {
         let needs_disk = running.engine.turns().iter().any(|(_, turn)| turn.needs_disk());
-        let is_first_try = !std::mem::replace(&mut running.is_writing, true);
+        let is_first_try = running.writes_since.is_none();
+        let since = *running.writes_since.get_or_insert(now);
         if is_first_try {
             running.note_proposals(outputs);
         }
@@ -104,7 +105,10 @@ impl Node {
         let local = self.clock.at(now);
         let is_done = match persisted.map_err(|error| (error.obstacle(), error)) {
             Ok(()) => {
-                running.is_writing = false;
+                running.writes_since = None;
+                if running.leadership.is_here && since < now {
+                    outputs.push(Output::Written { since });
+                }
                 running.engine.disk_done(local, &running.log.groups_pinning_log());
                 true
             }

@@ -154,6 +154,11 @@ impl World {
                 self.trace.number(digest);
                 self.recorder.replicated(now, id, index, at, Happening::Digest(digest));
             }
+            node::Output::Written { since } => {
+                let took_ms = (now.0 - since.0) / 1_000;
+                self.trace.line(now, || format!("node {id}, which leads, wrote for {took_ms} ms"));
+                self.recorder.history.slow_writes.push((since, now));
+            }
             node::Output::Committed { term } => self.recorder.committed(now, id, term),
             node::Output::FollowsRulesTwo { at } => self.recorder.rules_two_followed(at),
             node::Output::SearchesCut(entries) => self.recorder.searches_cut(entries),
