@@ -59,6 +59,7 @@ impl World {
             ttl: Span::from_secs(3_600),
             linger: Span::from_secs(3_600),
             owner: Owner { note: "n".repeat(200), ..Owner::default() },
+            identity: None,
         }))
     }
 

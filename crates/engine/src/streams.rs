@@ -1,6 +1,6 @@
 //! The session streams that this node serves, and the deliveries for each.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use holdfast_core::{SessionId, StreamId};
 
@@ -21,9 +21,8 @@ pub enum CutOff {
 /// Deliveries are gathered and sent together, one list per stream. `S` is the host's handle of a stream.
 #[derive(Debug)]
 pub struct Streams<S> {
-    streams: HashMap<StreamKey, Stream<S>>,
-    /// The latest stream of each session, which gets the notices.
-    latest: HashMap<SessionId, StreamId>,
+    /// A session's streams are in the order in which its client opened them. The latest gets the notices.
+    streams: BTreeMap<StreamKey, Stream<S>>,
     /// Deliveries that are not sent yet.
     gathered: Vec<(StreamKey, Vec<Delivery>)>,
     /// Streams that have ended, and their last deliveries.
@@ -41,28 +40,17 @@ struct Stream<S> {
 
 impl<S> Default for Streams<S> {
     fn default() -> Streams<S> {
-        Streams {
-            streams: HashMap::new(),
-            latest: HashMap::new(),
-            gathered: Vec::new(),
-            ended: Vec::new(),
-        }
+        Streams { streams: BTreeMap::new(), gathered: Vec::new(), ended: Vec::new() }
     }
 }
 
 impl<S> Streams<S> {
     pub fn open(&mut self, key: StreamKey, handle: S) {
-        let latest = self.latest.entry(key.session).or_insert(key.stream);
-        let is_older = key.stream < *latest || Bug::NoticeToOlderStream.is_active();
-        *latest = if is_older { *latest } else { key.stream };
         self.streams.insert(key, Stream { handle, place: None, last_length: 0 });
     }
 
     /// False if it was closed before.
     pub fn close(&mut self, key: StreamKey) -> bool {
-        if self.latest.get(&key.session) == Some(&key.stream) {
-            self.latest.remove(&key.session);
-        }
         self.streams.remove(&key).is_some()
     }
 
@@ -85,28 +73,31 @@ impl<S> Streams<S> {
 
     /// Sends a notice to the session's latest stream.
     pub fn send_to_session(&mut self, session: SessionId, delivery: Delivery) {
-        if let Some(stream) = self.latest.get(&session).copied() {
-            self.send(StreamKey { session, stream }, delivery);
+        let key = |stream| StreamKey { session, stream: StreamId(stream) };
+        let mut streams = self.streams.range(key(0)..=key(u64::MAX));
+        let is_older = Bug::NoticeToOlderStream.is_active();
+        let stream = if is_older { streams.next() } else { streams.next_back() };
+        if let Some((stream, _)) = stream {
+            self.send(*stream, delivery);
         }
     }
 
     pub fn send_to_all(&mut self, notice: impl Fn() -> Delivery) {
-        for stream in self.keys() {
+        let streams: Vec<StreamKey> = self.streams.keys().copied().collect();
+        for stream in streams {
             self.send(stream, notice());
         }
     }
 
     /// Ends all streams, each with this last delivery.
     pub fn end_all(&mut self, last_delivery: impl Fn() -> Delivery) {
-        for key in self.keys() {
-            let Some(Stream { handle, place, .. }) = self.streams.remove(&key) else { continue };
+        for (_, Stream { handle, place, .. }) in std::mem::take(&mut self.streams) {
             let gathered = place.and_then(|place| self.gathered.get_mut(place));
             let mut list = gathered.map(|(_, list)| std::mem::take(list)).unwrap_or_default();
             list.push(last_delivery());
             self.ended.push((handle, list));
         }
         self.gathered.clear();
-        self.latest.clear();
     }
 
     /// Hands each stream its list. A stream whose client does not read is closed.
@@ -145,13 +136,6 @@ impl<S> Streams<S> {
 
     pub fn is_empty(&self) -> bool {
         self.streams.is_empty()
-    }
-
-    /// In an order that is the same in every run.
-    fn keys(&self) -> Vec<StreamKey> {
-        let mut keys: Vec<StreamKey> = self.streams.keys().copied().collect();
-        keys.sort_unstable();
-        keys
     }
 }
 
@@ -231,6 +215,21 @@ mod tests {
     }
 
     #[test]
+    fn when_the_latest_stream_closes_notices_go_to_the_latest_that_is_left() {
+        let mut streams = Streams::default();
+        [7, 8].into_iter().for_each(|stream| streams.open(key(1, stream), stream));
+        streams.close(key(1, 8));
+        streams.send_to_session(SessionId(1), queued(5));
+        assert_eq!(delivered(&mut streams), [(7, vec![5])]);
+        // It was forwarded by another node, and comes late.
+        streams.open(key(1, 6), 6);
+        streams.send_to_session(SessionId(1), queued(6));
+        assert_eq!(delivered(&mut streams), [(7, vec![6])]);
+        streams.send_to_session(SessionId(2), queued(7));
+        assert_eq!(delivered(&mut streams), []);
+    }
+
+    #[test]
     fn an_ending_stream_gets_its_last_deliveries_and_nothing_more() {
         let mut streams = Streams::default();
         streams.open(key(1, 1), 1);
@@ -250,7 +249,7 @@ mod tests {
             streams.send(key(session, 1), queued(1));
             streams.deliver(|(), _| Err(cut_off));
         }
-        assert_eq!(streams.keys(), [key(2, 1)]);
+        assert!(streams.streams.keys().eq([&key(2, 1)]));
     }
 
     #[test]

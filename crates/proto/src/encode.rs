@@ -10,6 +10,7 @@ use crate::plain::BorrowedGrant;
 use crate::v1::{self, answer};
 use crate::{Fence, Guarantee};
 
+pub mod access;
 pub mod read;
 
 /// An outcome as the answer to its caller. None for an outcome that is no answer of its own: a session that was opened
@@ -62,6 +63,7 @@ pub fn outcome(at: LogicalTime, outcome: &Outcome, guarantee: Guarantee) -> Opti
         | Outcome::Queued { .. }
         | Outcome::Done
         | Outcome::Published(_)
+        | Outcome::AccessChanged { .. }
         | Outcome::Intervened(_) => return None,
     })
 }

@@ -53,6 +53,7 @@ impl Reason {
             | Reason::InvalidPrefix
             | Reason::InvalidIntervention
             | Reason::InvalidNodeId
+            | Reason::InvalidAccess
             | Reason::InvalidAddress => Code::InvalidArgument,
             Reason::Compacted | Reason::MessageTooLarge => Code::OutOfRange,
             Reason::DeadlineExceeded => Code::DeadlineExceeded,
@@ -80,6 +81,7 @@ impl Reason {
             | Reason::PermitsInUse
             | Reason::NotFrozen
             | Reason::NotClosed
+            | Reason::AccessRefused
             | Reason::RulesNotAdopted => Code::FailedPrecondition,
             Reason::TooManySessions
             | Reason::TooManyHolds
@@ -94,6 +96,8 @@ impl Reason {
             | Reason::SessionTooLarge
             | Reason::SlowReader
             | Reason::Overloaded => Code::ResourceExhausted,
+            Reason::Unauthenticated | Reason::CredentialExpired => Code::Unauthenticated,
+            Reason::PermissionDenied => Code::PermissionDenied,
             Reason::NotLeader | Reason::NoQuorum | Reason::ShuttingDown | Reason::OutOfSpace => {
                 Code::Unavailable
             }
@@ -198,6 +202,9 @@ pub fn rejected(rejection: Rejection) -> Failure {
         Rejection::SessionTooLarge { .. } => Reason::SessionTooLarge,
         Rejection::InvalidLimits => Reason::InvalidLimits,
         Rejection::RulesNotAdopted => Reason::RulesNotAdopted,
+        Rejection::PermissionDenied => Reason::PermissionDenied,
+        Rejection::InvalidIdentity => Reason::InvalidAccess,
+        Rejection::AccessRefused(_) => Reason::AccessRefused,
     };
     // The lock table keeps all other rejections as the answer to their request id, except those of a full table. A full
     // table stays full until holds end, which takes longer than a client should repeat its request.
@@ -320,7 +327,7 @@ mod tests {
 
     #[test]
     fn every_failure_survives_the_way_through_a_status() {
-        assert_eq!(every_reason().len(), 70);
+        assert_eq!(every_reason().len(), 75);
         for reason in every_reason() {
             for (retryable, may_have_happened) in
                 [(false, false), (false, true), (true, false), (true, true)]

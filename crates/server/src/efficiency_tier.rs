@@ -29,7 +29,7 @@ use holdfast_core::{
     Command, FenceToken, LockName, LockStatus, LogicalTime, PublicSessionId, RequestId, SessionId,
     Span, TokenStanding,
 };
-use holdfast_engine::BootTime;
+use holdfast_engine::{Answer, BootTime, Delivery, StreamKey, Unavailable};
 use holdfast_service::Admitted;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::WeakSender;
@@ -38,7 +38,7 @@ use tokio::time::sleep;
 use self::term_table::TermTable;
 use crate::boot_clock;
 use crate::metrics::EfficiencyMetrics;
-use crate::shard::{Answer, Delivery, ReplyTo, StreamKey, TaskOutbox, Unavailable, put_all};
+use crate::outbox::{ReplyTo, TaskOutbox, put_all};
 
 /// How long to wait before another look at what is due, if this node is not sure that it leads.
 const UNSURE_PAUSE: Duration = Duration::from_millis(20);

@@ -58,6 +58,7 @@ mod recovery;
 mod rejected_peers;
 mod replacement;
 mod restore_tokens;
+mod secure;
 mod servers;
 mod status_on_session_stream;
 mod stopped_holder;

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -186,6 +187,14 @@ impl State {
             self.closing += 1;
             entry.connection.close();
         }
+    }
+
+    /// The same, because of what its other end has shown.
+    pub(super) fn close_denied(&mut self, number: u64) {
+        if let Some(entry) = self.connections.get(&number) {
+            entry.connection.is_denied.store(true, Ordering::Release);
+        }
+        self.close(number);
     }
 
     pub(super) fn remove(&mut self, number: u64) -> Option<Entry> {

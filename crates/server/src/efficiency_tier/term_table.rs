@@ -10,11 +10,12 @@ use holdfast_core::{
     PublicSessionId, ReleaseAnswer, RequestId, RestoreOptions, RulesVersion, SessionId, Span,
     TokenStanding,
 };
+use holdfast_engine::{Answer, Delivery, Unavailable};
 use holdfast_replica::TOKENS_PER_TERM_BITS;
 
 use super::{Streams, answer};
 use crate::metrics::{EfficiencyMetrics, Kind, Settled};
-use crate::shard::{Answer, Delivery, ReplyTo, Unavailable, put_all};
+use crate::outbox::{ReplyTo, put_all};
 
 /// No request takes more tokens than this.
 const TOKENS_PER_REQUEST_MAX: u64 = 1 << 16;
@@ -139,7 +140,7 @@ impl TermTable {
         owner: Owner,
     ) {
         let (ttl, linger, stream) = (FOREVER, FOREVER, None);
-        let open = OpenSession { session, public, stream, ttl, linger, owner };
+        let open = OpenSession { session, public, stream, ttl, linger, owner, identity: None };
         // If there are too many, it is not known here, and whoever asks is told so.
         let _ = self.table.apply(self.entry, now, Command::OpenSession(open), &mut self.events);
         self.events.clear();

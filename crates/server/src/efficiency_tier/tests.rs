@@ -10,13 +10,14 @@ use holdfast_core::{
     ActorId, Command, EndReason, FenceToken, Grant, Limits, LockName, LogicalTime, Outcome,
     PublicSessionId, Rejection, ReleaseAnswer, RequestId, SearchCost, SessionId, Span, StreamId,
 };
+use holdfast_engine::{Answer, Delivery, StreamKey, Unavailable};
 use tokio::sync::{mpsc, oneshot};
 
 use super::term_table::TermTable;
 use super::{EfficiencyTier, Streams};
 use crate::boot_clock;
 use crate::metrics::EfficiencyMetrics;
-use crate::shard::{Answer, Delivery, ReplyTo, StreamKey, Unavailable, put_all};
+use crate::outbox::{ReplyTo, put_all};
 
 const ALICE: SessionId = SessionId(0xa11ce);
 const BOB: SessionId = SessionId(0xb0b);

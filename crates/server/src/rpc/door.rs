@@ -10,7 +10,7 @@ use holdfast_core::{Command, LockName, Rejection, RequestId, SessionId};
 use holdfast_proto::failure::rejected;
 use holdfast_proto::v1::Failure;
 use holdfast_replica::{HandOverRefusal, Leadership, MembershipChange, NodeId};
-use holdfast_service::{Admitted, Caller, Method, Permit, Service};
+use holdfast_service::{About, Admitted, Authorised, Caller, Method, Permit, Service};
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{sleep, timeout};
@@ -19,9 +19,10 @@ use super::failure::{bug, dropped_by_shard, overloaded, stopping, unavailable, u
 use crate::boot_clock;
 use crate::efficiency_tier::{EfficiencyTier, TierStream};
 use crate::membership::Membership;
+use crate::outbox::{ReplyTo, TaskOutbox};
 use crate::shard::{
     Answer, CallRef, ChangeAnswer, Connection, Deferrable, FIRST_GROUP, GroupView, Input, LiveCall,
-    OwnTable, Query, ReadAnswer, ReadData, ReplyTo, ShardHandle, StreamKey, TaskOutbox, Touched,
+    OwnTable, Query, ReadAnswer, ReadData, ShardHandle, StreamKey, Touched,
 };
 use crate::stopping::Stopping;
 
@@ -80,6 +81,16 @@ impl Door {
         self.service.begin_relay()
     }
 
+    pub(super) fn authorise(
+        &self,
+        caller: &Caller,
+        method: Method,
+        about: About<'_>,
+    ) -> Result<Authorised, Failure> {
+        self.service.authorise(caller, method, about)
+    }
+
+    /// An action that is about no lock in particular.
     pub(super) fn admit<T>(
         &self,
         caller: &Caller,

@@ -36,6 +36,7 @@ use self::incoming::Incoming;
 use self::outgoing::OutgoingSender;
 use self::relay::Relay;
 use super::Rpc;
+use super::credentials::bind_opening;
 use super::grpc;
 use super::route::Destination;
 
@@ -92,8 +93,10 @@ async fn run(
     let opening = Opening::decode(&first)?;
     match rpc.destination(caller, Method::Session).await? {
         Destination::Here => {
+            let (named, mut opening) = (opening.session, opening);
+            bind_opening(rpc.door.service(), caller, &mut opening);
             let opening = rpc.door.admit(caller, method_of(&opening), opening)?;
-            serving::serve(rpc, caller, opening, first, incoming, sender).await
+            serving::serve(rpc, caller, (named, opening), first, incoming, sender).await
         }
         Destination::At(leader) => {
             relay(rpc, caller, leader, &opening, first, incoming, sender).await

@@ -21,7 +21,6 @@ use holdfast_service::Admitted;
 use mio::{Registry, Token};
 use tokio::sync::oneshot;
 
-use super::inbox::OPERATIONS_PER_READ;
 use super::observer::Deferrable;
 use super::poller::{self, Poller, SocketEvents};
 
@@ -35,6 +34,8 @@ const READ_BYTES: usize = 16 * 1024;
 /// While connections are read nothing is written to the log: some milliseconds at most.
 const VISITS_PER_TURN_MAX: usize = 512;
 const BYTES_PER_TURN_MAX: usize = 256 * 1024;
+/// What an answer shows takes more time to put together than what a command does.
+pub(super) const OPERATIONS_PER_READ: usize = 4;
 /// Half of what can come by the inbox. One frame more may be taken.
 const OPERATIONS_PER_TURN_MAX: usize = 2_048;
 /// How often deadlines are looked at.

@@ -12,8 +12,8 @@ use super::Shard;
 use super::framed::{Asked, EndedBy};
 use super::inbox::{FIRST_GROUP, GroupView, Input, OwnTable};
 use super::observer::{ClientStream, Observer};
-use super::outbox::Outbox;
 use super::poller::ROOM;
+use crate::outbox::Outbox;
 
 /// How long a node that is to stop tries to hand leadership over.
 const HAND_OVER_MAX: Duration = Duration::from_secs(2);
@@ -85,8 +85,8 @@ impl Shard {
                     tracing::warn!(%group, %error, "a snapshot from a peer was refused");
                 }
             }
-            Input::PeerWire { from, number, socket } => {
-                self.wires.add(from, number, socket, self.inbox.registry());
+            Input::PeerWire { from, number, stream } => {
+                self.wires.add(from, number, stream, self.inbox.registry());
             }
             Input::ChangeMembership { group, change, reply } => {
                 engine.change_membership(group, change, reply);

@@ -10,12 +10,9 @@ use holdfast_replica::{HandOverRefusal, NodeId};
 use tokio::sync::oneshot;
 
 use super::measure;
-use super::outbox::Outbox;
 use crate::metrics::{Kind, Metrics, Settled};
+use crate::outbox::Outbox;
 use crate::traces::Traces;
-
-/// Where the answer to a command goes.
-pub(crate) type ReplyTo = holdfast_engine::ReplyTo<oneshot::Sender<Answer>>;
 
 #[derive(Debug)]
 pub(crate) struct Observer {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use holdfast_core::{Command, Outcome, Rejection, RequestId, SessionId, StreamId};
+use holdfast_core::{Command, Outcome, Rejection, RequestId, SessionId, Span, StreamId};
 use holdfast_engine::{Answer as EngineAnswer, Delivery, Host, ReadAnswer, ReadData, StreamKey};
 use holdfast_engine::{TouchesAnswer, Unavailable, Wait};
 
@@ -18,7 +18,16 @@ pub(super) struct SimHost;
 pub(super) enum Caller {
     Client(ReplyTo),
     /// What tells how far events are published.
-    Publisher(super::publish::PublishedMark),
+    Publisher(PublishedMark),
+    /// It looks at the policy instead.
+    Administrator,
+}
+
+/// What a leader said last of how far events are published, in its term.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct PublishedMark {
+    pub(super) term: u64,
+    pub(super) through: u64,
 }
 
 /// Who waits for a read.
@@ -85,6 +94,14 @@ impl CallLedger {
         let wait = (reply_to.session, reply_to.request);
         self.refused.remove(&wait);
         self.calls.insert(wait);
+    }
+
+    /// A heartbeat comes that may be deferred. An engine that is halted refuses it at once. Its client sees nothing of
+    /// that if the stream ends in the same turn.
+    pub(super) fn heartbeat(&mut self, session: SessionId, now: Duration, is_halted: bool) {
+        if !is_halted {
+            self.deferred.entry(session).or_insert(now);
+        }
     }
 
     /// Tells whether it was not open before.
@@ -233,8 +250,13 @@ pub(super) fn status(reply_to: ReplyTo, answer: Result<ReadAnswer, Unavailable>)
     Output::Answer(Box::new(Answer { reply_to, what }))
 }
 
-pub(super) fn touched(reply_to: ReplyTo, answer: TouchesAnswer) -> Output {
+/// The answer says how much time the session has left. This client counts on the whole TTL, so it takes no less for a
+/// heartbeat that was heard.
+pub(super) fn touched(reply_to: ReplyTo, answer: TouchesAnswer, whole: Option<Span>) -> Output {
     let what = match answer {
+        Ok(touched) if touched.ttls.first().copied().flatten() < whole => {
+            AnswerBody::Refused(Refusal::Overloaded)
+        }
         Ok(touched) => {
             let ttl = touched.ttls.first().copied().flatten();
             let unknown = Outcome::Rejected(Rejection::UnknownSession);
@@ -253,5 +275,31 @@ fn refusal(reason: Unavailable) -> Refusal {
         }
         Unavailable::OutOfSpace => Refusal::OutOfSpace,
         Unavailable::Overloaded | Unavailable::ShuttingDown => Refusal::Overloaded,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SESSION: SessionId = SessionId(7);
+
+    /// What is found 6 s after a heartbeat came.
+    fn complaint(is_halted: bool) -> Option<Output> {
+        let mut ledger = CallLedger::default();
+        ledger.heartbeat(SESSION, Duration::from_secs(1), is_halted);
+        ledger.closed(StreamKey { session: SESSION, stream: StreamId(1) });
+        ledger.turn_began = Duration::from_secs(7);
+        ledger.complaint_about_deferred()
+    }
+
+    #[test]
+    fn a_deferred_heartbeat_that_is_never_proposed_is_found_though_its_stream_has_ended() {
+        assert!(matches!(complaint(false), Some(Output::Broken { checker: "callers", .. })));
+    }
+
+    #[test]
+    fn a_heartbeat_that_a_halted_engine_refused_is_not_deferred() {
+        assert!(complaint(true).is_none());
     }
 }

@@ -16,7 +16,10 @@ use super::{PlainClient, eventually};
 /// The binary under test.
 pub(crate) fn holdfast() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
-    command.env_remove("HOLDFAST_ENDPOINTS").stdin(Stdio::null());
+    for variable in ["ENDPOINTS", "CA", "CERT", "KEY", "VERIFY", "CONTEXT", "CONFIG"] {
+        command.env_remove(format!("HOLDFAST_{variable}"));
+    }
+    command.stdin(Stdio::null());
     command
 }
 

@@ -7,10 +7,12 @@ use holdfast_proto::Guarantee;
 use holdfast_proto::decode::operation::Opening;
 use holdfast_proto::encode;
 use holdfast_proto::v1::{self, Answer, Failure, answer, notice};
+use holdfast_service::Caller;
 
 use super::super::Rpc;
 use super::super::door::Door;
 use super::super::failure::{stopping, unavailable};
+use super::super::hidden_names;
 use super::super::reads::status_on_stream;
 use super::super::response::{self, ResponseContext};
 use super::frame::{Frame, queued};
@@ -31,6 +33,7 @@ pub(super) type Termination = Result<(), Failure>;
 #[derive(Debug)]
 pub(super) struct AnswerEncoder {
     door: Door,
+    caller: Caller,
     membership: Arc<Membership>,
     opening: RequestId,
     resumed: bool,
@@ -67,9 +70,15 @@ impl StreamEnd {
 }
 
 impl AnswerEncoder {
-    pub(super) fn new(rpc: &Rpc, opening: &Opening, reads: ReadQuota) -> AnswerEncoder {
+    pub(super) fn new(
+        rpc: &Rpc,
+        caller: &Caller,
+        opening: &Opening,
+        reads: ReadQuota,
+    ) -> AnswerEncoder {
         AnswerEncoder {
             door: rpc.door.clone(),
+            caller: caller.clone(),
             membership: Arc::clone(&rpc.membership),
             opening: opening.request,
             resumed: opening.resumed,
@@ -114,7 +123,11 @@ impl AnswerEncoder {
         frame: &mut impl Frame,
     ) {
         match delivery {
-            Delivery::Answer { request, answer } => {
+            Delivery::Answer { request, mut answer } => {
+                if let Ok(outcome @ Outcome::Deadlock(_)) = &mut answer.result {
+                    let visible = self.door.service().visible_names(&self.caller);
+                    hidden_names::in_outcome(outcome, &visible);
+                }
                 if matches!(answer.result, Ok(Outcome::SessionClosed)) {
                     self.end.set(Ok(()));
                 }

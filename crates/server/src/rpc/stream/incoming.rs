@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tonic::{Code, Request, Status, Streaming};
 
-use super::super::serve::REQUEST_BYTES_MAX;
+use super::super::message_sizes::REQUEST_BYTES_MAX;
 use super::body_end::{BodyEnd, Ending};
 use super::byte_room::FrameRoom;
 use crate::connections::{Call, HeldBytes};

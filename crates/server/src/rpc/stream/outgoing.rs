@@ -54,14 +54,8 @@ pub(crate) struct Outgoing {
 #[derive(Debug)]
 enum OutgoingItem {
     Deliveries(SessionDeliveries),
-    Frame(QueuedFrame),
+    Frame { frame: ServerFrame, _room: FrameRoom },
     End(Failure),
-}
-
-#[derive(Debug)]
-struct QueuedFrame {
-    frame: ServerFrame,
-    _room: FrameRoom,
 }
 
 /// A stream whose session the shard knows.
@@ -105,8 +99,10 @@ impl OutgoingSender {
             room = self.room.take(frame.encoded_len()) => room,
             () = self.items.closed() => return Err(ReceiverDropped),
         };
-        let item = OutgoingItem::Frame(QueuedFrame { frame, _room: room });
-        self.items.send(item).await.map_err(|_| ReceiverDropped)
+        self.items
+            .send(OutgoingItem::Frame { frame, _room: room })
+            .await
+            .map_err(|_| ReceiverDropped)
     }
 
     /// Answers some operations with a failure each.
@@ -200,7 +196,7 @@ impl Stream for Outgoing {
             }
             // What the stream's own task has sent before the session ended is told before the end.
             if matches!(self.termination, Some(Ok(())))
-                && let Ok(OutgoingItem::Frame(QueuedFrame { frame, .. })) = self.items.try_recv()
+                && let Ok(OutgoingItem::Frame { frame, .. }) = self.items.try_recv()
             {
                 return Poll::Ready(Some(Ok(frame)));
             }
@@ -219,7 +215,7 @@ impl Stream for Outgoing {
             }
             match self.items.poll_recv(cx) {
                 Poll::Ready(Some(OutgoingItem::Deliveries(served))) => self.served = Some(served),
-                Poll::Ready(Some(OutgoingItem::Frame(QueuedFrame { frame, .. }))) => {
+                Poll::Ready(Some(OutgoingItem::Frame { frame, .. })) => {
                     return Poll::Ready(Some(Ok(frame)));
                 }
                 Poll::Ready(Some(OutgoingItem::End(failure))) => self.end_with(Err(failure)),

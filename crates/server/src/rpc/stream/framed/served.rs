@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use holdfast_core::RequestId;
+use holdfast_core::{RequestId, SessionId};
 use holdfast_proto::decode::operation::Opening;
 use holdfast_proto::plain::BorrowedOperation;
 use holdfast_proto::v1::Failure;
@@ -24,6 +24,8 @@ use crate::shard::{Asked, Deferrable, Delivery, ReadAnswer, StreamKey, Unavailab
 #[derive(Debug)]
 pub(super) struct Served {
     pub(super) stream: StreamKey,
+    /// The session, as the client names it.
+    named: SessionId,
     pub(super) answers: AnswerEncoder,
     pub(super) deferrable: Deferrable,
     pub(super) from_memory: mpsc::Receiver<Vec<Delivery>>,
@@ -45,14 +47,15 @@ type Failures = Vec<(RequestId, Failure)>;
 
 impl Served {
     /// Both tiers tell the stream what happens to its session. The shard opens it in the engine.
-    pub(super) fn open(rpc: &Rpc, opening: &Opening) -> Served {
+    pub(super) fn open(rpc: &Rpc, caller: &Caller, named: SessionId, opening: &Opening) -> Served {
         let stream = StreamKey { session: opening.session, stream: opening.stream };
         let (memory_outbox, from_memory) = mpsc::channel(LISTS_MAX);
         let in_memory = rpc.door.memory().open_stream(stream, memory_outbox);
         let reads = ReadQuota::default();
         Served {
             stream,
-            answers: AnswerEncoder::new(rpc, opening, reads.clone()),
+            named,
+            answers: AnswerEncoder::new(rpc, caller, opening, reads.clone()),
             deferrable: Deferrable::default(),
             from_memory,
             reads,
@@ -75,7 +78,8 @@ impl Served {
             reads: std::mem::take(&mut asked.statuses),
             ..AdmittedFrame::default()
         };
-        let sender = Sender { caller, stream: self.stream, reads: &self.reads };
+        let (stream, session) = (self.stream, self.named);
+        let sender = Sender { caller, stream, session, reads: &self.reads };
         frame.add(rpc, sender, operations, acked_through);
         let in_memory = std::mem::take(&mut frame.in_memory);
         asked.done_here += frame.failures.len();
