@@ -11,6 +11,8 @@ mod token;
 mod user;
 mod whoami;
 
+pub(crate) use self::bootstrap::first_administrators;
+
 use std::collections::BTreeSet;
 use std::process::ExitCode;
 

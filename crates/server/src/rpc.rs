@@ -30,7 +30,6 @@ mod forward;
 mod forwarded;
 mod grpc;
 mod hang_up;
-mod hidden_names;
 mod keep_alive_many;
 mod leader_search;
 mod list_search;

@@ -1,10 +1,11 @@
 //! `holdfast access bootstrap`: the first administrator of a new cluster.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use holdfast_client::unary::Unary;
 use holdfast_core::{BuiltInRole, Principal};
 use holdfast_server::{NodeConfig, bootstrap_token, bootstrap_token_file};
 
@@ -36,6 +37,23 @@ pub(crate) struct BootstrapArgs {
     user: Principal,
     #[command(flatten)]
     output: TokenOutput,
+}
+
+/// For `holdfast dev --secure`: this client and a new token, which goes to a file, are the administrators.
+pub(crate) async fn first_administrators(
+    calls: &Unary,
+    client: &Principal,
+    token_file: &Path,
+) -> Result<(), Problem> {
+    let (new, user) = (token::random()?, super::parse_principal("token:dashboard"));
+    let user = user.map_err(|words| Problem::new(Code::Usage, words))?;
+    let roles = [BuiltInRole::Admin.name().to_owned()];
+    let mut changes: Vec<_> = super::grants(client, &roles).collect();
+    changes.extend(super::grants(&user, &roles));
+    changes.push(token::put(&new, &user, None, "the dashboard".to_owned()));
+    let destination = TokenOutput { to: Some(token_file.to_owned()) }.write(&new)?;
+    let made = super::change(&calls.clone().timeout(PATIENCE), changes, false).await;
+    made.map(drop).inspect_err(|_| destination.discard())
 }
 
 pub(super) async fn run(args: BootstrapArgs, global: &Global) -> Result<ExitCode, Problem> {

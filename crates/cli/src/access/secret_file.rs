@@ -64,8 +64,8 @@ impl TokenOutput {
 
 impl Destination {
     /// Nothing knows the token.
-    pub(super) fn discard(self) {
-        if let Some(path) = self.file {
+    pub(super) fn discard(&self) {
+        if let Some(path) = &self.file {
             // It is of no use, and no harm.
             let _ = std::fs::remove_file(path);
         }

@@ -165,7 +165,7 @@ async fn a_session_outlives_the_rotation_of_its_token_and_a_killed_holder_frees_
     secured.done("admin", &["access", "token", "revoke", old]).await;
     let leader = eventually("there is a leader", PATIENCE, async || {
         let shown = secured.data("admin", &["cluster", "status"]).await;
-        shown["leader"].as_u64().filter(|leader| *leader > 0)
+        shown["groups"][0]["leader"].as_u64().filter(|leader| *leader > 0)
     })
     .await;
     secured.cluster.kill(leader);
