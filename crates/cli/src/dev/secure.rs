@@ -7,9 +7,7 @@ use std::path::{Path, PathBuf};
 use holdfast_client::Tls;
 use holdfast_client::unary::Unary;
 use holdfast_core::Principal;
-use holdfast_server::{
-    AuthMode, NodeConfig, PeerTlsConfig, TlsConfig, bootstrap_token_file,
-};
+use holdfast_server::{AuthMode, NodeConfig, PeerTlsConfig, TlsConfig, bootstrap_token_file};
 use holdfast_tls::{Authority, AuthorityError, Issued, Validity};
 
 use crate::access::first_administrators;

@@ -2,8 +2,8 @@
 
 use holdfast_core::command::{Mode, Owner};
 use holdfast_core::{
-    FreezeInfo, HolderInfo, LockStatus, LockSummary, LockWhy, LogicalTime, ReservedLock, SessionSummary,
-    WaitLink, WaiterInfo,
+    FreezeInfo, HolderInfo, LockStatus, LockSummary, LockWhy, LogicalTime, ReservedLock,
+    SessionSummary, WaitLink, WaiterInfo,
 };
 
 use super::{mode, permits};

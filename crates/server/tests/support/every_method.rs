@@ -254,7 +254,7 @@ pub(crate) async fn call_everything_about(
     call!(
         SetPermits,
         operator.set_permits,
-        v1::SetPermitsRequest { name: "permits".into(), permits: 3, intervention: intervention() }
+        v1::SetPermitsRequest { name: name(), permits: 3, intervention: intervention() }
     );
     call!(
         KillSession,

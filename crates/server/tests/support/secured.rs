@@ -56,7 +56,12 @@ pub(crate) fn request(changes: Vec<Change>) -> v1::ChangeAccessRequest {
 
 impl Secured {
     pub(crate) async fn start() -> Secured {
-        let cluster = Cluster::start_with(3, |config| config.auth.mode = AuthMode::Required).await;
+        let cluster = Cluster::start_with(3, |config| {
+            config.auth.mode = AuthMode::Required;
+            // Leaders change when a test wants it, and not because the machine is busy.
+            config.election_ticks = 60;
+        });
+        let cluster = cluster.await;
         let bootstrap = bootstrap_token(&cluster.configs[0].data_dir).unwrap().to_secret_text();
         let (admin, put) = new_token("root");
         // Rules are adopted when all nodes have met.

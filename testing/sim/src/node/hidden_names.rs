@@ -29,8 +29,12 @@ pub(super) fn first_shown(table: &LockTable, turn: u64) -> Option<String> {
         let mut why = read::why(name, why, table.now(), 0, 0);
         hidden_names::in_why(&mut why, &visible);
         let text = format!("{why:?}");
-        if let Some(shown) = hidden.iter().find(|hidden| text.contains(&format!("{:?}", &***hidden))) {
-            return Some(format!("{client} may not read {shown}, and is shown it in an answer about {name}"));
+        if let Some(shown) =
+            hidden.iter().find(|hidden| text.contains(&format!("{:?}", &***hidden)))
+        {
+            return Some(format!(
+                "{client} may not read {shown}, and is shown it in an answer about {name}"
+            ));
         }
     }
     None
