@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_client::{Client, Guard, GuardAll, ReleaseOutcome, Tier, Tls};
+use holdfast_client::{Client, ClientBuilder, Guard, GuardAll, ReleaseOutcome, Tier};
 
 use crate::Outcome;
 use crate::locks::{Connections, Locks};
@@ -16,8 +16,8 @@ const WAIT: Duration = Duration::from_secs(120);
 pub struct Holdfast {
     pub endpoints: String,
     pub tier: Tier,
-    /// None: plaintext.
-    pub tls: Option<Tls>,
+    /// How each client is made.
+    pub builder: ClientBuilder,
 }
 
 /// A session with the cluster, which several clients share.
@@ -40,11 +40,7 @@ impl Connections for Holdfast {
     type Client = HoldfastClient;
 
     async fn connect(&self) -> Outcome<HoldfastClient> {
-        let builder = match &self.tls {
-            Some(tls) => Client::builder().tls(tls.clone()),
-            None => Client::builder(),
-        };
-        let session = builder.connect(&self.endpoints).await?;
+        let session = self.builder.clone().connect(&self.endpoints).await?;
         Ok(HoldfastClient(Arc::new(Connection { session, tier: self.tier })))
     }
 }

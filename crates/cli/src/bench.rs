@@ -14,6 +14,7 @@ use holdfast_bench::holdfast::Holdfast;
 use holdfast_bench::{
     Cluster, Length, Outcome, Servers, Turn, clients_over, close_all, median, workload,
 };
+use holdfast_client::Client;
 
 use crate::duration;
 use crate::exit::{Code, Problem};
@@ -148,9 +149,12 @@ async fn measure(args: &BenchArgs, global: &Global) -> Result<Report, Problem> {
     };
     let servers = cluster.as_ref().map(Cluster::servers).unwrap_or_default();
     let endpoints = cluster.as_ref().map_or(&global.endpoints, |cluster| &cluster.endpoints);
-    // A cluster that was started here speaks plaintext.
-    let tls = global.tls.clone().filter(|_| cluster.is_none());
-    let service = Holdfast { endpoints: endpoints.clone(), tier: args.tier.to_tier(), tls };
+    // A cluster that was started here speaks plaintext, and asks for no token.
+    let builder = match cluster {
+        Some(_) => Client::builder(),
+        None => global.reaching(Client::builder()),
+    };
+    let service = Holdfast { endpoints: endpoints.clone(), tier: args.tier.to_tier(), builder };
     let mut report = Report::of(args);
     for workload in &args.workloads {
         let mut turns = Vec::new();

@@ -2,6 +2,7 @@
 
 use clap::{ColorChoice, CommandFactory, Parser, Subcommand};
 
+use crate::access::AccessVerb;
 use crate::cert::CertVerb;
 use crate::cluster::ClusterVerb;
 use crate::fence::FenceVerb;
@@ -49,8 +50,9 @@ const HIDDEN: [(&str, &[&str]); 9] = [
     ("completions", ALL),
     ("man", ALL),
 ];
-const CLUSTER: &[&str] = &["endpoints", "ca", "cert", "key", "verify", "context"];
-const ALL: &[&str] = &["endpoints", "ca", "cert", "key", "verify", "context", "output"];
+const CLUSTER: &[&str] = &["endpoints", "ca", "cert", "key", "auth_file", "verify", "context"];
+const ALL: &[&str] =
+    &["endpoints", "ca", "cert", "key", "auth_file", "verify", "context", "output"];
 
 /// A distributed lock service: locks, leader election and semaphores with fencing tokens.
 #[derive(Debug, Parser)]
@@ -171,6 +173,20 @@ pub(crate) enum Verb {
     Cert {
         #[command(subcommand)]
         verb: CertVerb,
+    },
+    /// Shows and changes who may do what: users, roles, tokens.
+    #[command(after_help = "Examples:
+  holdfast access bootstrap --config node-1.toml --to admin.token
+  holdfast access whoami
+  holdfast access user create token:billing --role user --to billing.token
+  holdfast access role create billing --allow 'read,exclusive:billing/*' --allow connect
+  holdfast access can token:billing exclusive billing/invoices
+  holdfast access diff policy.toml
+  holdfast access apply policy.toml
+  holdfast access user revoke token:billing --end-sessions")]
+    Access {
+        #[command(subcommand)]
+        verb: AccessVerb,
     },
     Completions(completions::CompletionsArgs),
     Man(man::ManArgs),

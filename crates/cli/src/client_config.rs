@@ -9,6 +9,7 @@
 //! cert = "billing.pem"
 //! key = "billing-key.pem"
 //! verify = "cluster"                 # or "host"
+//! auth_file = "billing.token"        # who this client is, unless its certificate says so
 //! ```
 
 use std::collections::BTreeMap;
@@ -45,6 +46,8 @@ pub(crate) struct Context {
     pub(crate) key: Option<PathBuf>,
     #[serde(default)]
     pub(crate) verify: Option<VerifyBy>,
+    #[serde(default)]
+    pub(crate) auth_file: Option<PathBuf>,
 }
 
 impl ClientConfig {
@@ -87,6 +90,7 @@ impl ClientConfig {
             ca: context.ca.map(beside),
             cert: context.cert.map(beside),
             key: context.key.map(beside),
+            auth_file: context.auth_file.map(beside),
             ..context
         }))
     }
@@ -117,6 +121,7 @@ mod tests {
         cert = "/etc/holdfast/me.pem"
         key = "me-key.pem"
         verify = "host"
+        auth_file = "me.token"
         [contexts.dev]
     "#;
 
@@ -131,6 +136,7 @@ mod tests {
         assert_eq!(context.endpoints.as_deref(), Some("a:1,b:2"));
         assert_eq!(context.ca.as_deref(), Some(Path::new("/home/me/ca.pem")));
         assert_eq!(context.cert.as_deref(), Some(Path::new("/etc/holdfast/me.pem")));
+        assert_eq!(context.auth_file.as_deref(), Some(Path::new("/home/me/me.token")));
         assert_eq!(context.verify, Some(VerifyBy::Host));
     }
 

@@ -14,6 +14,7 @@
 pub(crate) mod group;
 
 use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread;
@@ -46,6 +47,7 @@ const CLOSE_REQUEST: u64 = u64::MAX >> 1;
 struct WatchedProgram {
     session: Option<Session>,
     tls: Option<Tls>,
+    auth_file: Option<PathBuf>,
     has_lock_delay: bool,
     /// What works under the locks. None: the other process itself, and nothing besides.
     group: Option<Group>,
@@ -112,6 +114,7 @@ impl WatchedProgram {
         match message {
             Message::Session(session) => self.session = Some(session),
             Message::Tls(tls) => self.tls = Some(tls),
+            Message::AuthFile(path) => self.auth_file = Some(path),
             Message::NoSession => self.session = None,
             Message::LockDelay => self.has_lock_delay = true,
             Message::Group(group) => self.group = Some(Group::new(group)),
@@ -126,14 +129,28 @@ impl WatchedProgram {
         }
     }
 
+    /// To the cluster, in the way in which the other process reached it.
+    fn calls(&self, session: &Session) -> Option<Unary> {
+        let mut calls = Unary::new(&session.endpoints.join(",")).ok()?;
+        if let Some(tls) = &self.tls {
+            calls = calls.tls(tls.clone()).ok()?;
+        }
+        if let Some(path) = &self.auth_file {
+            calls = calls.auth_file(path).ok()?;
+        }
+        Some(calls)
+    }
+
     /// The other process is dead.
     fn end_all(self) {
         let died = Instant::now();
         let patience = self.session.as_ref().map_or(GROUP_PATIENCE, |session| session.ttl);
         let over = died + patience;
         let is_work_over = self.group.as_ref().is_none_or(|group| kill(group, over));
-        if let Some(session) = self.session.filter(|_| is_work_over) {
-            end_session(&session, self.tls, self.has_lock_delay, over);
+        if let Some(session) = self.session.as_ref().filter(|_| is_work_over)
+            && let Some(calls) = self.calls(session)
+        {
+            end_session(session, calls, self.has_lock_delay, over);
         }
     }
 }
@@ -152,14 +169,8 @@ fn kill(group: &Group, over: Instant) -> bool {
     }
 }
 
-fn end_session(session: &Session, tls: Option<Tls>, has_lock_delay: bool, over: Instant) {
+fn end_session(session: &Session, calls: Unary, has_lock_delay: bool, over: Instant) {
     let Ok(runtime) = Builder::new_current_thread().enable_all().build() else { return };
-    let Ok(calls) = Unary::new(&session.endpoints.join(",")) else { return };
-    let calls = match tls.map(|tls| calls.clone().tls(tls)) {
-        None => calls,
-        Some(Ok(calls)) => calls,
-        Some(Err(_)) => return,
-    };
     runtime.block_on(async {
         let calls = calls.timeout(CALL_PATIENCE);
         while Instant::now() < over {

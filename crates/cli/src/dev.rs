@@ -22,6 +22,7 @@ use crate::stop_signal::StopSignal;
 use crate::text;
 
 use self::cluster_shape::ClusterShape;
+use self::secure::SecuredCluster;
 
 /// Much longer than a first election takes.
 const READY_PATIENCE: Duration = Duration::from_secs(10);
@@ -56,7 +57,8 @@ pub(crate) struct DevArgs {
     /// Opens no HTTP ports: no dashboard, health checks or metrics.
     #[arg(long)]
     no_http: bool,
-    /// With TLS on all ports. Makes an authority and certificates in the data directory, and `client.toml` for clients.
+    /// With TLS on all ports, and credentials that are demanded. Makes an authority, certificates and `client.toml` for
+    /// clients in the data directory.
     #[arg(long)]
     secure: bool,
 }
@@ -117,7 +119,7 @@ pub(crate) async fn run(args: DevArgs) -> Result<ExitCode, Problem> {
             format!("the nodes keep their data in {} until the end", dir.path().display())
         }
     });
-    let client_config = match args.secure {
+    let secured = match args.secure {
         true => Some(secure::secure(&mut configs, data_dir.path())?),
         false => None,
     };
@@ -132,13 +134,16 @@ pub(crate) async fn run(args: DevArgs) -> Result<ExitCode, Problem> {
         nodes.push(node);
     }
     steps.say("the nodes elect a leader");
-    output::data_to_stdout(&welcome(&nodes, &data_dir, client_config.as_deref()))?;
+    output::data_to_stdout(&welcome(&nodes, &data_dir, secured.as_ref()))?;
     let is_ready = tokio::select! {
         () = all_serving(&nodes, &data_dir) => true,
         () = stop.received() => false,
     };
     if is_ready {
         shape.write(data_dir.path());
+        if let Some(secured) = &secured {
+            secured.make_administrators().await?;
+        }
         steps.say("a leader is elected, and all nodes serve clients");
         output::data_to_stdout("ready\n")?;
     }
@@ -224,11 +229,11 @@ async fn run_until_stopped(nodes: Vec<Node>, mut stop: StopSignal) -> Result<Exi
     failure.map_or(Ok(ExitCode::SUCCESS), |reason| Err(server::stopped_by_itself(&reason)))
 }
 
-fn welcome(nodes: &[Node], data_dir: &DataDir, client_config: Option<&Path>) -> String {
+fn welcome(nodes: &[Node], data_dir: &DataDir, secured: Option<&SecuredCluster>) -> String {
     let mut text = String::new();
     let addresses: Vec<String> =
         nodes.iter().map(|node| node.client_address().to_string()).collect();
-    let scheme = if client_config.is_some() { "https" } else { "http" };
+    let scheme = if secured.is_some() { "https" } else { "http" };
     for (position, node) in nodes.iter().enumerate() {
         let http = node.http_address().map(|address| format!("  {scheme}://{address}"));
         // Writing to a string cannot fail.
@@ -244,12 +249,17 @@ fn welcome(nodes: &[Node], data_dir: &DataDir, client_config: Option<&Path>) -> 
         DataDir::Named(path) => format!("data in {}", path.display()),
         DataDir::Temporary(_) => "data is temporary".to_owned(),
     };
-    let variable = match client_config {
-        Some(path) => format!("HOLDFAST_CONFIG={}", text::quoted(&path.to_string_lossy())),
+    let shown = |path: &Path| text::quoted(&path.to_string_lossy());
+    let login = secured.map(|secured| {
+        format!("the dashboard's login is the token in {}\n", shown(&secured.dashboard_token))
+    });
+    let variable = match secured {
+        Some(secured) => format!("HOLDFAST_CONFIG={}", shown(&secured.client_config)),
         None => format!("HOLDFAST_ENDPOINTS={}", addresses.join(",")),
     };
     text + &format!(
-        "{kept}\n\nTry in another terminal:\n  export {variable}\n  \
-         holdfast lock demo -- sleep 5\n  holdfast status demo\n  holdfast cluster status\n\n"
+        "{kept}\n{}\nTry in another terminal:\n  export {variable}\n  \
+         holdfast lock demo -- sleep 5\n  holdfast status demo\n  holdfast cluster status\n\n",
+        login.unwrap_or_default()
     )
 }

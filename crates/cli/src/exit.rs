@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use holdfast_client::unary::CallError;
 use holdfast_client::{
-    AcquireError, CampaignError, ConnectError, InvalidEndpoints, Rejection, TlsError, Unavailable,
-    UnavailableCause,
+    AcquireError, AuthFileError, CampaignError, ConnectError, InvalidEndpoints, Rejection,
+    TlsError, Unavailable, UnavailableCause,
 };
 use holdfast_proto::v1::Reason;
 
@@ -151,12 +151,20 @@ impl From<TlsError> for Problem {
     }
 }
 
+/// What is missing is a credential.
+impl From<AuthFileError> for Problem {
+    fn from(error: AuthFileError) -> Problem {
+        Problem::new(Code::Denied, error.to_string())
+    }
+}
+
 impl From<ConnectError> for Problem {
     fn from(error: ConnectError) -> Problem {
         let code = match &error {
             ConnectError::InvalidEndpoints(_)
             | ConnectError::InvalidEfficiency(_)
             | ConnectError::Tls(_) => Code::Usage,
+            ConnectError::AuthFile(_) => Code::Denied,
             ConnectError::Rejected(rejection) => code_of(rejection),
             ConnectError::Unavailable(unavailable) => return unavailable.into(),
             _ => Code::Unavailable,

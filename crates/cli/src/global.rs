@@ -37,6 +37,9 @@ pub(crate) struct GlobalArgs {
     /// The private key of the client's certificate.
     #[arg(long, global = true, env = "HOLDFAST_KEY", value_name = "FILE", help_heading = GLOBAL_OPTIONS)]
     key: Option<PathBuf>,
+    /// The file with the token by which the client proves who it is. Only its owner may read it.
+    #[arg(long, global = true, env = "HOLDFAST_AUTH_FILE", value_name = "FILE", help_heading = GLOBAL_OPTIONS)]
+    auth_file: Option<PathBuf>,
     /// What has to be right about a node's certificate. [default: cluster]
     #[arg(
         long,
@@ -75,19 +78,20 @@ pub(crate) struct Global {
     pub(crate) endpoints: String,
     pub(crate) output: Format,
     pub(crate) tls: Option<Tls>,
+    pub(crate) auth_file: Option<PathBuf>,
 }
 
 impl GlobalArgs {
     /// For verbs that reach no cluster.
     pub(crate) fn without_cluster(self) -> Global {
         let endpoints = self.endpoints.unwrap_or_else(|| DEFAULT_ENDPOINTS.to_owned());
-        Global { endpoints, output: self.output, tls: None }
+        Global { endpoints, output: self.output, tls: None, auth_file: None }
     }
 
     /// What is not said here comes from the client's configuration file, if there is one.
     pub(crate) fn resolve(self) -> Result<Global, Problem> {
         let context = ClientConfig::context(self.context.as_deref())?;
-        let Context { endpoints, ca, cert, key, verify } = context.unwrap_or_default();
+        let Context { endpoints, ca, cert, key, verify, auth_file } = context.unwrap_or_default();
         let endpoints = self.endpoints.or(endpoints);
         let endpoints = endpoints.unwrap_or_else(|| DEFAULT_ENDPOINTS.to_owned());
         let (cert, key) = match (&self.cert, &self.key) {
@@ -95,7 +99,8 @@ impl GlobalArgs {
             _ => (self.cert, self.key),
         };
         let tls = tls(self.ca.or(ca), cert, key, self.verify.or(verify))?;
-        Ok(Global { endpoints, output: self.output, tls })
+        let auth_file = self.auth_file.or(auth_file);
+        Ok(Global { endpoints, output: self.output, tls, auth_file })
     }
 }
 
@@ -127,18 +132,24 @@ fn tls(
 impl Global {
     /// Single calls to the cluster.
     pub(crate) fn calls(&self) -> Result<Unary, Problem> {
-        let calls = Unary::new(&self.endpoints)?;
-        match &self.tls {
-            None => Ok(calls),
-            Some(tls) => Ok(calls.tls(tls.clone())?),
+        let mut calls = Unary::new(&self.endpoints)?;
+        if let Some(tls) = &self.tls {
+            calls = calls.tls(tls.clone())?;
         }
+        if let Some(path) = &self.auth_file {
+            calls = calls.auth_file(path)?;
+        }
+        Ok(calls)
     }
 
     /// A client that reaches the cluster in the same way.
-    pub(crate) fn reaching(&self, builder: ClientBuilder) -> ClientBuilder {
-        match &self.tls {
-            None => builder,
-            Some(tls) => builder.tls(tls.clone()),
+    pub(crate) fn reaching(&self, mut builder: ClientBuilder) -> ClientBuilder {
+        if let Some(tls) = &self.tls {
+            builder = builder.tls(tls.clone());
         }
+        if let Some(path) = &self.auth_file {
+            builder = builder.auth_file(path);
+        }
+        builder
     }
 }

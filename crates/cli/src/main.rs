@@ -3,6 +3,7 @@
 //! Data goes to stdout, everything said to a person to stderr; see [`exit`] for the exit codes.
 //! One file per verb.
 
+mod access;
 mod acquire;
 mod advise_ttl;
 mod bench;
@@ -171,6 +172,7 @@ fn run(cli: Cli) -> Result<ExitCode, Problem> {
         Verb::KillSession(args) => on_one_thread(kill_session::run(args, &global)),
         Verb::Cluster { verb } => on_one_thread(cluster::run(verb, &global)),
         Verb::Snapshot { verb } => on_one_thread(snapshot::run(verb, &global)),
+        Verb::Access { verb } => on_one_thread(access::run(verb, &global)),
         Verb::Recover(args) => on_one_thread(recover::run(args, &global)),
     }
 }

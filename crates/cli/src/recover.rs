@@ -125,7 +125,8 @@ async fn refuse_if_majority_lives(
         let is_it = |view: &holdfast_proto::v1::ClusterStatusResponse| {
             view.answered_by == *id && view.cluster == config.cluster
         };
-        if view.as_ref().is_some_and(is_it) {
+        // A node that demands credentials may be one of the majority.
+        if view.as_ref().is_some_and(is_it) || calls.is_denied_by(address).await {
             alive.push(format!("node {id} at {address}"));
         }
     }

@@ -1,5 +1,6 @@
 //! The settings of a client.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,6 +50,7 @@ fn default_owner() -> Owner {
 pub struct ClientBuilder {
     settings: Settings,
     tls: Option<Tls>,
+    auth_file: Option<PathBuf>,
     efficiency: efficiency::Settings,
     discovers: bool,
     connects_when_needed: bool,
@@ -65,6 +67,7 @@ impl ClientBuilder {
                 transport: Transport::default(),
             },
             tls: None,
+            auth_file: None,
             efficiency: efficiency::Settings::default(),
             discovers: true,
             connects_when_needed: false,
@@ -116,6 +119,13 @@ impl ClientBuilder {
     /// Reaches the nodes with TLS, and in no other way.
     pub fn tls(mut self, tls: Tls) -> ClientBuilder {
         self.tls = Some(tls);
+        self
+    }
+
+    /// Shows the token in this file, so that the cluster knows who this client is. The file is read again when it has
+    /// changed. It must not be readable by other users.
+    pub fn auth_file(mut self, path: impl Into<PathBuf>) -> ClientBuilder {
+        self.auth_file = Some(path.into());
         self
     }
 
@@ -188,7 +198,10 @@ impl ClientBuilder {
             endpoints.fix();
         }
         if let Some(tls) = self.tls {
-            self.settings.transport = Transport::with_tls(tls)?;
+            self.settings.transport = self.settings.transport.with_tls(tls)?;
+        }
+        if let Some(path) = self.auth_file {
+            self.settings.transport = self.settings.transport.with_auth_file(path)?;
         }
         let route = Route::open(self.efficiency, self.settings.session.ttl)?;
         let handle = match self.connects_when_needed {

@@ -88,6 +88,8 @@ pub enum Message {
     LockDelay,
     /// How the cluster is reached. Without it, in plaintext.
     Tls(Tls),
+    /// The file with the token of this program.
+    AuthFile(PathBuf),
     /// This process group works under the locks. If this program dies, it is killed before the session ends. To be told
     /// before the group begins to work.
     Group(i32),
@@ -127,9 +129,9 @@ impl Companion {
         let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
         let before = state.told.insert(message.kind(), message.clone());
         // A session is told again and again.
-        if matches!(message, Message::Session(_) | Message::Tls(_))
-            && before.as_ref() == Some(message)
-        {
+        let is_repeated =
+            matches!(message, Message::Session(_) | Message::Tls(_) | Message::AuthFile(_));
+        if is_repeated && before.as_ref() == Some(message) {
             return;
         }
         let written = state.write(message);
@@ -221,6 +223,7 @@ impl Message {
             Message::Group(_) | Message::NoGroup => 2,
             Message::EndGroupAt { .. } => 3,
             Message::Tls(_) => 4,
+            Message::AuthFile(_) => 5,
         }
     }
 }
@@ -248,6 +251,7 @@ impl fmt::Display for Message {
                     None => Ok(()),
                 }
             }
+            Message::AuthFile(path) => write!(f, "auth-file {}", path_to_text(path)),
             Message::NoSession => f.write_str("no-session"),
             Message::LockDelay => f.write_str("lock-delay"),
             Message::Group(group) => write!(f, "group {group}"),
@@ -278,6 +282,7 @@ impl FromStr for Message {
                 };
                 Ok(Message::Tls(if verify == "host" { tls.verify_host() } else { tls }))
             }
+            ["auth-file", path] => Ok(Message::AuthFile(path_from_text(path)?)),
             ["no-session"] => Ok(Message::NoSession),
             ["lock-delay"] => Ok(Message::LockDelay),
             // Groups 0 and 1 would be our own and everybody's.
@@ -330,6 +335,7 @@ mod tests {
             Message::NoGroup,
             Message::Tls(Tls::new("/etc/a b/ca.pem")),
             Message::Tls(Tls::new("/ca.pem").certificate("/me.pem", "/me key.pem").verify_host()),
+            Message::AuthFile("/home/me/a token".into()),
             Message::EndGroupAt { term: 5, kill: Message::NEVER },
         ] {
             assert_eq!(message.to_string().parse(), Ok(message));

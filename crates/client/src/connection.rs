@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -15,10 +16,11 @@ use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
-use tonic::codegen::Service;
 use tonic::codegen::http::Uri;
+use tonic::codegen::{InterceptedService, Service};
 use tonic::transport::{Channel, Endpoint};
 
+use crate::auth_file::{AuthFile, AuthFileError, ShowToken};
 use crate::tls::{Loaded, Tls, TlsError};
 
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -30,52 +32,76 @@ pub(crate) const NO_CONNECTION: &str = "no connection within a second";
 /// every new stream.
 pub(crate) const RESPONSE_BYTES_MAX: usize = 17 * 1024 * 1024;
 
-/// How nodes are reached: with TLS or without.
+/// A connection to a node. Each call on it shows the client's token, if it has one.
+pub type NodeChannel = InterceptedService<Channel, ShowToken>;
+
+/// How nodes are reached: with TLS or without, with a token or without.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Transport(Option<Arc<Loaded>>);
+pub(crate) struct Transport {
+    tls: Option<Arc<Loaded>>,
+    auth_file: Option<Arc<AuthFile>>,
+}
 
 impl Transport {
     /// Reads the files.
-    pub(crate) fn with_tls(tls: Tls) -> Result<Transport, TlsError> {
-        Ok(Transport(Some(Arc::new(Loaded::new(tls)?))))
+    pub(crate) fn with_tls(self, tls: Tls) -> Result<Transport, TlsError> {
+        Ok(Transport { tls: Some(Arc::new(Loaded::new(tls)?)), ..self })
+    }
+
+    /// Reads the file.
+    pub(crate) fn with_auth_file(self, path: PathBuf) -> Result<Transport, AuthFileError> {
+        Ok(Transport { auth_file: Some(Arc::new(AuthFile::load(path)?)), ..self })
     }
 
     pub(crate) fn tls(&self) -> Option<&Tls> {
-        self.0.as_ref().map(|loaded| &loaded.tls)
+        self.tls.as_ref().map(|loaded| &loaded.tls)
+    }
+
+    pub(crate) fn auth_file(&self) -> Option<&AuthFile> {
+        self.auth_file.as_deref()
     }
 
     pub(crate) async fn connect(
         &self,
         address: &str,
-    ) -> Result<LockServiceClient<Channel>, tonic::transport::Error> {
+    ) -> Result<LockServiceClient<NodeChannel>, tonic::transport::Error> {
         Ok(lock_service(self.open(address).await?))
     }
 
-    pub(crate) async fn open(&self, address: &str) -> Result<Channel, tonic::transport::Error> {
+    pub(crate) async fn open(&self, address: &str) -> Result<NodeChannel, tonic::transport::Error> {
         let endpoint = endpoint(address)?;
-        match self.connector(address) {
-            None => endpoint.connect().await,
-            Some(connector) => endpoint.connect_with_connector(connector).await,
-        }
+        let channel = match self.connector(address) {
+            None => endpoint.connect().await?,
+            Some(connector) => endpoint.connect_with_connector(connector).await?,
+        };
+        Ok(self.showing_token(channel))
     }
 
-    pub(crate) fn open_lazily(&self, address: &str) -> Result<Channel, tonic::transport::Error> {
+    pub(crate) fn open_lazily(
+        &self,
+        address: &str,
+    ) -> Result<NodeChannel, tonic::transport::Error> {
         let endpoint = endpoint(address)?;
-        Ok(match self.connector(address) {
+        let channel = match self.connector(address) {
             None => endpoint.connect_lazy(),
             Some(connector) => endpoint.connect_with_connector_lazy(connector),
-        })
+        };
+        Ok(self.showing_token(channel))
+    }
+
+    fn showing_token(&self, channel: Channel) -> NodeChannel {
+        InterceptedService::new(channel, ShowToken(self.auth_file.clone()))
     }
 
     fn connector(&self, address: &str) -> Option<TlsConnector> {
-        let config = self.0.as_ref()?.configs().calls;
+        let config = self.tls.as_ref()?.configs().calls;
         Some(TlsConnector { config, address: address.to_owned() })
     }
 
     /// For frames without HTTP/2.
     pub(crate) async fn open_framed(&self, address: &str) -> io::Result<Socket> {
         let socket = dial(address).await?;
-        match &self.0 {
+        match &self.tls {
             None => Ok(Socket::Plain(socket)),
             Some(loaded) => {
                 let connecting = holdfast_tls::connect(loaded.configs().frames, address, socket);
@@ -94,7 +120,7 @@ fn endpoint(address: &str) -> Result<Endpoint, tonic::transport::Error> {
         .keep_alive_while_idle(true))
 }
 
-pub(crate) fn lock_service(channel: Channel) -> LockServiceClient<Channel> {
+pub(crate) fn lock_service(channel: NodeChannel) -> LockServiceClient<NodeChannel> {
     LockServiceClient::new(channel).max_decoding_message_size(RESPONSE_BYTES_MAX)
 }
 

@@ -86,6 +86,7 @@
 //! Spans (of the crate `tracing`): `connect`, `acquire`, and `hold` for what is done with one.
 
 mod acquire_call;
+mod auth_file;
 pub mod blocking;
 mod builder;
 mod circuit;
@@ -109,9 +110,11 @@ mod terms;
 mod tls;
 pub mod unary;
 
+pub use auth_file::{AuthFileError, ShowToken};
 pub use builder::ClientBuilder;
 pub use circuit::Circuit;
 pub use client::{Client, host_name};
+pub use connection::NodeChannel;
 pub use efficiency::{
     Efficiency, EfficiencyCounts, EfficiencyStatus, GuaranteeRequired, InvalidEfficiency, ServedBy,
     WhenDown,

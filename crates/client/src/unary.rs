@@ -6,6 +6,7 @@
 //! A call asks one node after the other, follows the leader, and repeats itself under the same
 //! request id until it is answered or its time is over.
 
+mod access;
 mod check_token;
 mod cluster;
 mod history;
@@ -16,6 +17,7 @@ mod watch;
 pub use check_token::TokenState;
 pub use cluster::SnapshotPieces;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use holdfast_client_core::backoff::Backoff;
@@ -33,10 +35,10 @@ use holdfast_proto::v1::{Failure, Reason};
 use holdfast_proto::{PublicSessionId, SessionId};
 use holdfast_tls::explain_any;
 use tokio::time::{Instant, timeout};
-use tonic::transport::Channel;
 use tonic::{Response, Status};
 
-use crate::connection::{self, Transport};
+use crate::auth_file::AuthFileError;
+use crate::connection::{self, NodeChannel, Transport};
 use crate::jitter_seed;
 use crate::known_nodes::KnownNodes;
 use crate::tls::{Tls, TlsError};
@@ -125,7 +127,13 @@ impl Unary {
 
     /// Reaches the nodes with TLS, and in no other way. The files are read at once.
     pub fn tls(mut self, tls: Tls) -> Result<Unary, TlsError> {
-        self.transport = Transport::with_tls(tls)?;
+        self.transport = self.transport.with_tls(tls)?;
+        Ok(self)
+    }
+
+    /// Shows the token in this file; see [`crate::ClientBuilder::auth_file`]. The file is read at once.
+    pub fn auth_file(mut self, path: impl Into<PathBuf>) -> Result<Unary, AuthFileError> {
+        self.transport = self.transport.with_auth_file(path.into())?;
         Ok(self)
     }
 
@@ -137,7 +145,7 @@ impl Unary {
 
     /// A connection to one node, made when it is first used: for programs that ask single nodes. `None` if the address is
     /// none.
-    pub fn channel(&self, address: &str) -> Option<Channel> {
+    pub fn channel(&self, address: &str) -> Option<NodeChannel> {
         self.transport.open_lazily(address).ok()
     }
 
@@ -392,7 +400,7 @@ impl Unary {
         &self,
         own_wait: Duration,
         request: R,
-        ask: impl Fn(LockServiceClient<Channel>, R) -> F,
+        ask: impl Fn(LockServiceClient<NodeChannel>, R) -> F,
     ) -> Result<T, CallError> {
         let ask = |channel, request| ask(connection::lock_service(channel), request);
         self.call_on(own_wait, request, ask).await
@@ -402,7 +410,7 @@ impl Unary {
         &self,
         own_wait: Duration,
         request: R,
-        ask: impl Fn(Channel, R) -> F,
+        ask: impl Fn(NodeChannel, R) -> F,
     ) -> Result<T, CallError> {
         let deadline = Instant::now() + own_wait + self.timeout;
         let attempt_patience = move || {
@@ -417,7 +425,7 @@ impl Unary {
         &self,
         answer_patience: Duration,
         request: R,
-        ask: impl Fn(Channel, R) -> F,
+        ask: impl Fn(NodeChannel, R) -> F,
     ) -> Result<T, CallError> {
         let deadline = Instant::now() + self.timeout;
         let attempt_patience = move || answer_patience + ATTEMPT_PATIENCE;
@@ -430,7 +438,7 @@ impl Unary {
         deadline: Instant,
         attempt_patience: impl Fn() -> Duration,
         request: R,
-        ask: impl Fn(Channel, R) -> F,
+        ask: impl Fn(NodeChannel, R) -> F,
     ) -> Result<T, CallError> {
         let refused_deadline = deadline.min(Instant::now() + REFUSED_PATIENCE);
         let mut endpoints = self.nodes.now();
@@ -474,7 +482,7 @@ impl Unary {
         &self,
         address: &str,
         patience: Duration,
-        ask: impl FnOnce(Channel) -> F,
+        ask: impl FnOnce(NodeChannel) -> F,
     ) -> Result<T, (Contact, Failure)> {
         let denied = |words| (Contact::Denied, refused(Reason::Unauthenticated, words));
         let node =

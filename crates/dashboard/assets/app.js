@@ -3,7 +3,8 @@
 import { h, morphChildren } from "./dom.js";
 import { clock, shown } from "./text.js";
 import { address, parse } from "./route.js";
-import { live, connect, onBeat } from "./live.js";
+import { live, connect, disconnect, onBeat } from "./live.js";
+import { loginForm, showPrincipal } from "./login.js";
 import { overview } from "./view-overview.js";
 import { locks } from "./view-locks.js";
 import { lock } from "./view-lock.js";
@@ -60,11 +61,20 @@ async function load(asked) {
     asked.data = data;
     asked.failed = "";
   } catch (error) {
+    if (error.reason === "unauthenticated") return askForLogin();
     asked.failed = error.message;
   } finally {
     asked.loading = false;
   }
   draw();
+}
+
+// It stays until somebody has logged in, and then the page is loaded again.
+function askForLogin() {
+  if (!main.querySelector("form.login")) main.replaceChildren(loginForm());
+  page = null;
+  disconnect();
+  document.getElementById("connection").textContent = "not logged in";
 }
 
 function draw() {
@@ -102,6 +112,7 @@ function header() {
   pill.className = `pill ${tone}`;
   pill.title = "Green: this page hears from its node every second, and the cluster has a leader. Red: one of the two is not so. Grey: it is just connecting.";
   if (pill.textContent !== words) pill.textContent = words;
+  showPrincipal();
   if (live.now) document.getElementById("cluster").replaceChildren(shown(live.now.cluster));
 }
 

@@ -32,8 +32,8 @@ export function confirm(plan, after) {
     h("h2", { id: "dialog-title" }, plan.title), plan.means,
     fields.map((field) => h("label", { class: "field" }, field.label, field.input)),
     h("label", { class: "field" }, "Why", reason),
-    h("label", { class: "field" }, "Who you are", by),
-    h("label", { class: "field" }, "Secret", secretField),
+    live.principal ? null : h("label", { class: "field" }, "Who you are", by),
+    live.principal ? null : h("label", { class: "field" }, "Secret", secretField),
     failed,
     h("div", { class: "buttons" }, h("button", { type: "button", onclick: close }, "Cancel"), go));
   const dialog = h("dialog", { "aria-labelledby": "dialog-title" }, form);
@@ -43,9 +43,9 @@ export function confirm(plan, after) {
     failed.hidden = true;
     const values = Object.fromEntries(fields.map((field) => [field.name, field.input.value]));
     try {
-      const answer = await act(plan.action, secretField.value, { by: by.value, reason: reason.value, ...plan.body(values) });
+      const answer = await act(plan.action, secretField.value, { by: live.principal || by.value, reason: reason.value, ...plan.body(values) });
       secret = secretField.value;
-      remember(by.value);
+      if (!live.principal) remember(by.value);
       dialog.close();
       announce(plan.done(answer));
       after();

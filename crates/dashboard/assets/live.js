@@ -13,6 +13,8 @@ export const live = {
   // The node that serves this page.
   node: 0,
   actions: false,
+  // Who the node takes this page for, if it demands to know that.
+  principal: null,
 };
 
 const listeners = new Set();
@@ -43,6 +45,7 @@ export function connect() {
     const told = JSON.parse(message.data);
     live.node = told.node;
     live.actions = told.actions;
+    live.principal = told.principal;
     live.samples = told.samples;
     heard(told.now);
   });
@@ -54,6 +57,14 @@ export function connect() {
   });
   source.onerror = lost;
   watch();
+}
+
+// For good: without a login there is nothing to hear.
+export function disconnect() {
+  clearTimeout(watchdog);
+  clearTimeout(again);
+  listeners.clear();
+  source.close();
 }
 
 function heard(now) {

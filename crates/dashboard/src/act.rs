@@ -70,8 +70,10 @@ pub(crate) async fn serve<S: Source>(
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Json<Value>, ApiError> {
-    dashboard.guard.admit(&headers, Instant::now())?;
     let source = &dashboard.source;
+    let known = source.principal();
+    dashboard.guard.admit(&headers, known.is_some(), Instant::now())?;
+    let intervention = |by, reason| intervention(known.clone().unwrap_or(by), reason);
     let done = match action.as_str() {
         // The page asks whether the secret is the right one before it shows what can be done with it.
         "check" => json!({ "secret": "right" }),

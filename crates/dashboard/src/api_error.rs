@@ -37,6 +37,8 @@ impl From<Failure> for ApiError {
             Reason::NoSuchSession | Reason::UnknownSession | Reason::NoSuchWaiter => {
                 StatusCode::NOT_FOUND
             }
+            Reason::Unauthenticated | Reason::CredentialExpired => StatusCode::UNAUTHORIZED,
+            Reason::PermissionDenied => StatusCode::FORBIDDEN,
             Reason::NotHeld | Reason::NotFrozen | Reason::GrantEnded => StatusCode::CONFLICT,
             _ => StatusCode::BAD_REQUEST,
         };

@@ -46,6 +46,7 @@ static ASSETS: &[Asset] = assets![
     "route.js" "text/javascript; charset=utf-8",
     "api.js" "text/javascript; charset=utf-8",
     "live.js" "text/javascript; charset=utf-8",
+    "login.js" "text/javascript; charset=utf-8",
     "plot.js" "text/javascript; charset=utf-8",
     "own-view.js" "text/javascript; charset=utf-8",
     "owners.js" "text/javascript; charset=utf-8",

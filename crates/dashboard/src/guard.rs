@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use axum::http::header::{CONTENT_TYPE, HOST, ORIGIN};
 use axum::http::{HeaderMap, StatusCode};
+use holdfast_proto::same_digest;
 use sha2::{Digest, Sha256};
 
 use crate::api_error::ApiError;
@@ -66,8 +67,20 @@ impl Guard {
         self.secret.is_some()
     }
 
-    pub(crate) fn admit(&self, headers: &HeaderMap, now: Instant) -> Result<(), ApiError> {
-        from_our_page(headers)?;
+    /// A caller that has proved who it is needs no secret: what it may do, the node decides.
+    pub(crate) fn admit(
+        &self,
+        headers: &HeaderMap,
+        is_known: bool,
+        now: Instant,
+    ) -> Result<(), ApiError> {
+        if !is_from_our_page(headers) {
+            let words = "the request does not come from the dashboard's own page";
+            return Err(ApiError::new(StatusCode::FORBIDDEN, "cross_site", words));
+        }
+        if is_known {
+            return Ok(());
+        }
         let Some(secret) = &self.secret else {
             let words = "this node lets nobody act from the dashboard; set http.actions_secret_file in its \
                          configuration, or use the command line";
@@ -86,7 +99,7 @@ impl Guard {
             ));
         }
         let given = headers.get(SECRET_HEADER).map(|value| digest(value.as_bytes()));
-        if given.is_some_and(|given| same(&given, secret)) {
+        if given.is_some_and(|given| same_digest(&given, secret)) {
             return Ok(());
         }
         wrong.push_back(now);
@@ -95,7 +108,8 @@ impl Guard {
     }
 }
 
-fn from_our_page(headers: &HeaderMap) -> Result<(), ApiError> {
+/// Whether a request that changes something comes from this very page, or from no browser at all.
+pub fn is_from_our_page(headers: &HeaderMap) -> bool {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let kind = text(CONTENT_TYPE.as_str()).unwrap_or_default();
     let is_json = kind.split(';').next().is_some_and(|kind| kind.trim() == "application/json");
@@ -106,19 +120,11 @@ fn from_our_page(headers: &HeaderMap) -> Result<(), ApiError> {
         let host = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
         host.is_some() && host == text(HOST.as_str())
     });
-    if is_json && same_site && same_origin && text(ACTION_HEADER) == Some("1") {
-        return Ok(());
-    }
-    let words = "the request does not come from the dashboard's own page";
-    Err(ApiError::new(StatusCode::FORBIDDEN, "cross_site", words))
+    is_json && same_site && same_origin && text(ACTION_HEADER) == Some("1")
 }
 
 fn digest(bytes: &[u8]) -> [u8; 32] {
     Sha256::digest(bytes).into()
-}
-
-fn same(one: &[u8; 32], other: &[u8; 32]) -> bool {
-    one.iter().zip(other).fold(0, |differing, (a, b)| differing | (a ^ b)) == 0
 }
 
 #[cfg(test)]
@@ -150,12 +156,12 @@ mod tests {
 
     #[test]
     fn our_page_with_the_secret_is_admitted_and_so_is_a_script_that_is_no_browser() {
-        assert_eq!(guard().admit(&headers(&OURS), Instant::now()), Ok(()));
+        assert_eq!(guard().admit(&headers(&OURS), false, Instant::now()), Ok(()));
         let script: Vec<_> = OURS
             .into_iter()
             .filter(|(name, _)| !["origin", "sec-fetch-site"].contains(name))
             .collect();
-        assert_eq!(guard().admit(&headers(&script), Instant::now()), Ok(()));
+        assert_eq!(guard().admit(&headers(&script), false, Instant::now()), Ok(()));
     }
 
     #[test]
@@ -174,12 +180,12 @@ mod tests {
         ] {
             let mut headers = headers(&OURS);
             headers.insert(name, HeaderValue::from_static(value));
-            let refused = guard().admit(&headers, Instant::now()).unwrap_err();
+            let refused = guard().admit(&headers, false, Instant::now()).unwrap_err();
             assert_eq!((refused.status.as_u16(), &*refused.reason), (403, "cross_site"), "{value}");
         }
         let mut without = headers(&OURS);
         without.remove("holdfast-action");
-        assert!(guard().admit(&without, Instant::now()).is_err());
+        assert!(guard().admit(&without, false, Instant::now()).is_err());
     }
 
     #[test]
@@ -189,15 +195,25 @@ mod tests {
         let mut wrong = headers(&OURS);
         wrong.insert("holdfast-secret", HeaderValue::from_static("open sesam"));
         for _ in 0..WRONG_MAX {
-            assert_eq!(guard.admit(&wrong, now).unwrap_err().status.as_u16(), 401);
+            assert_eq!(guard.admit(&wrong, false, now).unwrap_err().status.as_u16(), 401);
         }
-        assert_eq!(guard.admit(&headers(&OURS), now).unwrap_err().status.as_u16(), 429);
-        assert_eq!(guard.admit(&headers(&OURS), now + WRONG_WINDOW), Ok(()));
+        assert_eq!(guard.admit(&headers(&OURS), false, now).unwrap_err().status.as_u16(), 429);
+        assert_eq!(guard.admit(&headers(&OURS), false, now + WRONG_WINDOW), Ok(()));
     }
 
     #[test]
     fn without_a_secret_no_action_is_allowed() {
-        let refused = Guard::new(Actions::Off).admit(&headers(&OURS), Instant::now()).unwrap_err();
+        let refused =
+            Guard::new(Actions::Off).admit(&headers(&OURS), false, Instant::now()).unwrap_err();
         assert_eq!(refused.reason, "actions_are_off");
+    }
+
+    #[test]
+    fn a_caller_that_is_known_needs_no_secret_and_still_has_to_come_from_our_page() {
+        let guard = Guard::new(Actions::Off);
+        assert_eq!(guard.admit(&headers(&OURS), true, Instant::now()), Ok(()));
+        let mut other = headers(&OURS);
+        other.insert("origin", HeaderValue::from_static("http://evil.example"));
+        assert_eq!(guard.admit(&other, true, Instant::now()).unwrap_err().reason, "cross_site");
     }
 }

@@ -40,7 +40,7 @@ use axum::http::request::Parts;
 use axum::routing::{get, post};
 use tokio::sync::{Semaphore, watch};
 
-pub use guard::Actions;
+pub use guard::{Actions, is_from_our_page};
 pub use hosts::Hosts;
 pub use source::{OwnView, RecentEvents, Source, WatchFrames};
 

@@ -36,11 +36,18 @@ impl LiveStatus {
 pub(crate) async fn serve<S: Source>(dashboard: Dashboard<S>) -> Result<Response, ApiError> {
     let (sse, response) = stream::open(&dashboard.streams)?;
     let mut live_status = dashboard.live_status.clone();
-    let (node, acts) = (dashboard.source.node(), dashboard.guard.is_on());
+    let (node, principal) = (dashboard.source.node(), dashboard.source.principal());
+    let acts = dashboard.guard.is_on() || principal.is_some();
     tokio::spawn(async move {
         let first = {
             let live_status = live_status.borrow_and_update();
-            json!({ "node": node, "actions": acts, "samples": live_status.samples.kept(), "now": live_status.now })
+            json!({
+                "node": node,
+                "actions": acts,
+                "principal": principal,
+                "samples": live_status.samples.kept(),
+                "now": live_status.now,
+            })
         };
         let mut told = sse.send_event("hello", "", &first).await;
         while told.is_ok() {

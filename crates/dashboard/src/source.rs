@@ -46,6 +46,9 @@ pub trait Source: Send + Sync + 'static {
     where
         Self: Sized;
 
+    /// The caller, if the node demands to know who calls, and this one has proved who it is.
+    fn principal(&self) -> Option<String>;
+
     /// The id of the node that serves the page.
     fn node(&self) -> u64;
 

@@ -22,7 +22,7 @@ pub mod plain;
 mod session_id;
 mod watch_frame;
 
-pub use access_token::{AccessToken, ParseAccessTokenError};
+pub use access_token::{AccessToken, ParseAccessTokenError, same_digest};
 pub use holdfast_fence::{Fence, Guarantee, ParseFenceError, TOKEN_LIMIT, name_hash};
 pub use session_id::{ParsePublicSessionIdError, ParseSessionIdError, PublicSessionId, SessionId};
 

@@ -46,7 +46,7 @@ pub(crate) fn service(service: Service, config: &NodeConfig) -> Result<Service, 
     if mode == AuthMode::Off {
         return Ok(service);
     }
-    let path = config.data_dir.join(BOOTSTRAP_FILE);
+    let path = bootstrap_token_file(&config.data_dir);
     let token = match durable_file::read(&path)? {
         Some(text) => text.trim().parse::<AccessToken>().ok(),
         None => {
@@ -75,9 +75,14 @@ fn write_secret(path: &Path, text: &str) -> Result<(), FileError> {
     file.sync_all().map_err(FileError::of("sync", path))
 }
 
-/// The token by which a new cluster gets its first administrator.
+/// The file with the token by which a new cluster gets its first administrator.
+pub fn bootstrap_token_file(data_dir: &Path) -> PathBuf {
+    data_dir.join(BOOTSTRAP_FILE)
+}
+
+/// The token in that file.
 pub fn bootstrap_token(data_dir: &Path) -> Result<AccessToken, BootstrapError> {
-    let path = data_dir.join(BOOTSTRAP_FILE);
+    let path = bootstrap_token_file(data_dir);
     match durable_file::read(&path)? {
         None => Err(BootstrapError::Missing { path }),
         Some(text) => text.trim().parse().map_err(|_| BootstrapError::NotAToken { path }),

@@ -42,7 +42,7 @@ pub struct NodeConfig {
     /// This node's id, one of those in `nodes`.
     pub node: u64,
     pub data_dir: PathBuf,
-    /// Needed to bind to anything but loopback until authentication exists.
+    /// The node may listen on other addresses than loopback without TLS and authentication.
     #[serde(default)]
     pub insecure: bool,
     /// The node is new, and was added to a cluster that runs: it learns the others from it. Without meaning

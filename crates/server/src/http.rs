@@ -8,6 +8,7 @@
 
 mod caller;
 mod health;
+mod login;
 mod lost_clients;
 mod metrics;
 mod serve;
@@ -17,9 +18,9 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use holdfast_replica::NodeId;
-use holdfast_service::Service;
 use tokio::sync::watch;
 
+pub(crate) use self::login::Logins;
 pub(crate) use self::lost_clients::explain_to_clients;
 pub(crate) use self::serve::serve;
 use crate::connections::Connections;
@@ -39,19 +40,20 @@ pub(crate) struct Shown {
     pub(crate) started_unix_ms: u64,
     pub(crate) watchdog: Arc<LoopWatchdog>,
     pub(crate) readiness: watch::Receiver<Readiness>,
-    pub(crate) service: Service,
+    pub(crate) logins: Logins,
     /// Of the client port and of the HTTP port.
     pub(crate) connections: [Arc<Connections>; 2],
 }
 
 /// The node's own pages, and those of the dashboard.
 pub(crate) fn routes(shown: Shown, dashboard: Router) -> Router {
-    let service = shown.service.clone();
+    let logins = shown.logins.clone();
     let own = health::routes(shown.clone())
         .merge(metrics::routes(shown))
         .layer(axum::middleware::from_fn(serve::in_time));
-    own.merge(dashboard)
-        .layer(axum::middleware::from_fn_with_state(service, caller::admit))
+    own.merge(login::routes(logins.clone()))
+        .merge(dashboard)
+        .layer(axum::middleware::from_fn_with_state(logins, caller::admit))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(axum::middleware::from_fn(serve::count))
 }

@@ -17,6 +17,7 @@
 //! that does not run.
 
 mod access;
+mod access_reset;
 mod audit;
 mod boot_clock;
 mod config;
@@ -50,7 +51,8 @@ mod traces;
 mod transport;
 mod wrong_port;
 
-pub use access::{BootstrapError, bootstrap_token};
+pub use access::{BootstrapError, bootstrap_token, bootstrap_token_file};
+pub use access_reset::{ResetError, reset_access};
 pub use audit::{AuditFileError, utc};
 pub use config::{
     Address, AddressError, AuditConfig, AuthConfig, CheckError, ConfigError, ConnectionsConfig,

@@ -15,6 +15,7 @@ use tokio::time::{sleep, timeout};
 use tonic::transport::server::TcpIncoming;
 
 use crate::access::{self, BootstrapError};
+use crate::access_reset::{AccessReset, ResetError};
 use crate::audit::{Audit, AuditFileError, AuditSettings};
 use crate::config::{Address, ConfigError, NodeConfig, TracingConfig};
 use crate::connections::{Connections, Descriptors, PortLimits, TooFewDescriptors};
@@ -126,6 +127,8 @@ pub enum StartError {
     #[error(transparent)]
     Bootstrap(#[from] BootstrapError),
     #[error(transparent)]
+    AccessReset(#[from] ResetError),
+    #[error(transparent)]
     Audit(#[from] AuditFileError),
     #[error(transparent)]
     Spans(#[from] ExportError),
@@ -165,6 +168,8 @@ impl Node {
             Identity::load_or_create(&config.data_dir, &config.cluster, config.node_id())?;
         let known_peers = KnownPeers::load(&config.data_dir)?;
         let service = access::service(service, &config)?;
+        let access_reset =
+            AccessReset::load(&config.data_dir)?.map(|reset| (reset, config.data_dir.clone()));
         let founders = initial_members::load_or_create(&config)?;
         let membership = Arc::new(Membership::of(&config, &founders));
 
@@ -286,6 +291,9 @@ impl Node {
             )
             .with_traces(traces.clone())
         };
+        if let Some((reset, data_dir)) = access_reset {
+            tasks.spawn(rpc.clone().carry_out_reset(reset, data_dir));
+        }
         let peer_port = PeerPort::new(handshake, shard.clone(), links, stop.watch());
         let incoming = keep_alive(TcpIncoming::from(peer_listener).with_nodelay(Some(true)));
         let forwarded = Forwarded::service(rpc.clone(), peer_port.tickets());
@@ -314,7 +322,7 @@ impl Node {
                 watchdog: Arc::clone(&watchdog),
                 readiness,
                 connections: [clients, Arc::clone(&on_http)],
-                service,
+                logins: http::Logins::new(service, transport.watch_clients().is_some()),
             };
             let (dashboard, sampling) = holdfast_dashboard::dashboard(source, actions, hosts);
             tasks.spawn(sampling);

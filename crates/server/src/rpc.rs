@@ -14,6 +14,7 @@
 //!   arrives at a node that does not lead goes no further.
 
 mod access;
+mod access_reset;
 mod acquire;
 mod acquire_all;
 mod cancel;
@@ -29,7 +30,6 @@ mod forward;
 mod forwarded;
 mod grpc;
 mod hang_up;
-mod hidden_names;
 mod keep_alive_many;
 mod leader_search;
 mod list_search;
@@ -83,7 +83,7 @@ use crate::shard::ShardHandle;
 use crate::stopping::Stopping;
 use crate::traces::Traces;
 
-pub(crate) use self::credentials::{authenticate, bearer};
+pub(crate) use self::credentials::{TokenProof, authenticate, bearer, identity_of};
 pub(crate) use self::dashboard::DashboardSource;
 pub(crate) use self::forwarded::Forwarded;
 pub(crate) use self::serve::serve;
@@ -127,7 +127,7 @@ impl Rpc {
             Door::new(service, shard, memory, membership, stopping.clone())
         };
         let forwarding = Arc::new(Forwarding::new(Arc::clone(&membership), links.clone()));
-        let members = Arc::new(Members::new(Arc::clone(&membership)));
+        let members = Arc::new(Members::new(Arc::clone(&membership), Arc::clone(&forwarding)));
         let (backups, histories) = (Arc::new(Semaphore::new(1)), Arc::new(Semaphore::new(1)));
         let rankings = list_search::Rankings::default();
         Rpc {

@@ -8,164 +8,18 @@ mod support;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use holdfast_core::{BuiltInRole, Rule, Verb as Right, Verbs};
+use holdfast_core::{BuiltInRole, Rule, Verbs};
 use holdfast_proto::AccessToken;
 use holdfast_proto::plain;
 use holdfast_proto::v1::access_change::Change;
-use holdfast_proto::v1::access_service_client::AccessServiceClient;
 use holdfast_proto::v1::acquire_response::Outcome;
 use holdfast_proto::v1::{self, Failure, Reason, answer, operation};
 use holdfast_server::{AuthMode, bootstrap_token};
 use holdfast_service::{Front, Kind, Method, Verb};
 use support::every_method::{call_everything, with};
 use support::framed::{FramedClient, Received, acquire, heartbeat, opening, release};
+use support::secured::{Secured, bearer, framed_as, request, right};
 use support::{Client, Cluster, connect, eventually, http_get, new_session};
-use tonic::transport::{Channel, Endpoint};
-
-struct Secured {
-    cluster: Cluster,
-    admin: String,
-    leader: usize,
-    follower: usize,
-}
-
-/// The value of the header.
-fn bearer(token: &str) -> String {
-    format!("Bearer {token}")
-}
-
-async fn access_client(address: &str) -> AccessServiceClient<Channel> {
-    let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
-    AccessServiceClient::new(endpoint.connect().await.unwrap())
-}
-
-/// A new token, and what makes it known.
-fn new_token(name: &str) -> (String, Change) {
-    let token = AccessToken::random().unwrap();
-    let info = v1::AccessTokenInfo {
-        id: format!("{:016x}", token.id),
-        principal: format!("token:{name}"),
-        ..Default::default()
-    };
-    let digest = token.digest().to_vec();
-    let put = Change::PutToken(v1::NewAccessToken { info: Some(info), digest });
-    (token.to_secret_text(), put)
-}
-
-fn grant(name: &str, role: &str) -> Change {
-    let principal = format!("token:{name}");
-    Change::Grant(v1::AccessBinding { principal, roles: vec![role.into()] })
-}
-
-fn request(changes: Vec<Change>) -> v1::ChangeAccessRequest {
-    let changes = changes.into_iter().map(|change| v1::AccessChange { change: Some(change) });
-    v1::ChangeAccessRequest { changes: changes.collect(), ..Default::default() }
-}
-
-impl Secured {
-    async fn start() -> Secured {
-        let cluster = Cluster::start_with(3, |config| config.auth.mode = AuthMode::Required).await;
-        let bootstrap = bootstrap_token(&cluster.configs[0].data_dir).unwrap().to_secret_text();
-        let (admin, put) = new_token("root");
-        // Rules are adopted when all nodes have met.
-        let first = request(vec![put, grant("root", "admin")]);
-        eventually("the first administrator is made", async || {
-            let mut access = access_client(&cluster.address(0)).await;
-            let header = bearer(&bootstrap);
-            access.change_access(with(first.clone(), Some(("authorization", &header)))).await.ok()
-        })
-        .await;
-        let mut secured = Secured { cluster, admin, leader: 0, follower: 0 };
-        secured.leader = secured.find_leader().await;
-        secured.follower = (secured.leader + 1) % 3;
-        secured.known_everywhere().await;
-        secured
-    }
-
-    async fn find_leader(&self) -> usize {
-        let header = bearer(&self.admin);
-        eventually("there is a leader", async || {
-            let mut client = self.cluster.client(0).await;
-            let asked =
-                with(v1::ClusterStatusRequest::default(), Some(("authorization", &*header)));
-            let status = client.cluster_status(asked).await.ok()?.into_inner();
-            let leader = status.groups[0].leader;
-            (leader > 0).then(|| leader as usize - 1)
-        })
-        .await
-    }
-
-    async fn generation(&self, node: usize) -> Option<u64> {
-        let mut access = access_client(&self.cluster.address(node)).await;
-        let header = bearer(&self.admin);
-        let asked = with(v1::WhoAmIRequest {}, Some(("authorization", &*header)));
-        access.who_am_i(asked).await.ok().map(|answer| answer.into_inner().generation)
-    }
-
-    /// Every node has applied the policy, and reaches the leader.
-    async fn known_everywhere(&self) {
-        let header = bearer(&self.admin);
-        for node in 0..3 {
-            eventually("the node knows the policy and the leader", async || {
-                let newest = self.generation(self.leader).await?;
-                let asked = v1::StatusRequest { name: "any".into(), request_id: 0 };
-                let asked = with(asked, Some(("authorization", &*header)));
-                self.cluster.client(node).await.status(asked).await.ok()?;
-                (self.generation(node).await? == newest).then_some(())
-            })
-            .await;
-        }
-    }
-
-    async fn change(&self, request: v1::ChangeAccessRequest) {
-        let mut access = access_client(&self.cluster.address(self.follower)).await;
-        let header = bearer(&self.admin);
-        access.change_access(with(request, Some(("authorization", &*header)))).await.unwrap();
-        self.known_everywhere().await;
-    }
-
-    /// A token of a principal with this role.
-    async fn token(&self, name: &str, role: &str) -> String {
-        let (token, put) = new_token(name);
-        self.change(request(vec![put, grant(name, role)])).await;
-        token
-    }
-
-    /// The role `own`: a user of `own/*` alone.
-    async fn put_own_role(&self) {
-        let verbs = ["read", "shared", "exclusive", "permit", "elect", "transfer", "efficiency"];
-        let rule = |verbs: &[&str], pattern: &str| v1::AccessRule {
-            verbs: verbs.iter().map(|verb| (*verb).to_owned()).collect(),
-            pattern: pattern.into(),
-        };
-        let rules = vec![rule(&verbs, "own/*"), rule(&["connect"], "")];
-        self.change(request(vec![Change::PutRole(v1::AccessRole { name: "own".into(), rules })]))
-            .await;
-    }
-}
-
-/// What the verb of a row is in a role.
-fn right(verb: Verb) -> Option<Right> {
-    Some(match verb {
-        Verb::Open | Verb::Authenticated => return None,
-        Verb::Connect => Right::Connect,
-        Verb::Read => Right::Read,
-        Verb::Lock => Right::Exclusive,
-        Verb::Elect => Right::Elect,
-        Verb::Transfer => Right::Transfer,
-        Verb::Break => Right::Break,
-        Verb::Move => Right::Move,
-        Verb::Freeze => Right::Freeze,
-        Verb::SetPermits => Right::SetPermits,
-        Verb::KillSession => Right::KillSession,
-        Verb::Sessions => Right::Sessions,
-        Verb::ClusterRead => Right::ClusterRead,
-        Verb::ClusterChange => Right::ClusterChange,
-        Verb::Snapshot => Right::Snapshot,
-        Verb::Metrics => Right::Metrics,
-        Verb::Access => Right::Access,
-    })
-}
 
 fn grpc_methods() -> impl Iterator<Item = Method> {
     Method::ALL
@@ -269,17 +123,6 @@ fn all_of(request_id: u64, names: &[&str]) -> operation::Kind {
     let member = |name: &&str| v1::Member { name: (*name).into(), ..Default::default() };
     let members = names.iter().map(member).collect();
     operation::Kind::AcquireAll(v1::AcquireAllRequest { request_id, members, ..Default::default() })
-}
-
-async fn framed_as(address: &str, token: &str) -> FramedClient {
-    let mut framed = FramedClient::greet(address).await;
-    let mut bytes = Vec::new();
-    let length = u32::try_from(token.len() + 1).unwrap();
-    bytes.extend(length.to_le_bytes());
-    bytes.push(plain::AUTH);
-    bytes.extend(token.as_bytes());
-    tokio::io::AsyncWriteExt::write_all(&mut framed.socket, &bytes).await.unwrap();
-    framed
 }
 
 #[tokio::test(flavor = "multi_thread")]

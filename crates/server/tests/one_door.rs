@@ -13,7 +13,7 @@ use holdfast_proto::plain::{self, GREETING, Pieces};
 use holdfast_proto::v1::{self, Failure, Reason, operation};
 use holdfast_service::{Caller, Front, Kind, Method, OnBehalfOf, Place, Protocol, Service};
 use prost::Message;
-use support::every_method::{call_everything, with};
+use support::every_method::{Names, call_everything, every_operation, with};
 use support::{Cluster, OnStream, PATIENCE, eventually, http_get, new_session};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -111,59 +111,9 @@ fn goes_to_leader(method: Method) -> bool {
     method.row().place != Place::Here
 }
 
-/// Every operation that a stream can carry, after it is open.
-fn every_operation() -> Vec<operation::Kind> {
-    use operation::Kind;
-    let name = || "wallet".to_owned();
-    vec![
-        Kind::KeepAlive(v1::KeepAliveRequest { request_id: 2, ..Default::default() }),
-        Kind::Acquire(v1::AcquireRequest { request_id: 3, name: name(), ..Default::default() }),
-        Kind::AcquireAll(v1::AcquireAllRequest {
-            request_id: 4,
-            members: vec![v1::Member { name: "other".into(), ..Default::default() }],
-            ..Default::default()
-        }),
-        Kind::Convert(v1::ConvertRequest {
-            request_id: 5,
-            name: name(),
-            token: 1,
-            mode: v1::Mode::Shared.into(),
-            ..Default::default()
-        }),
-        Kind::Cancel(v1::CancelRequest { request_id: 6, target: 3, ..Default::default() }),
-        Kind::Renew(v1::RenewRequest {
-            request_id: 7,
-            name: name(),
-            token: 1,
-            ..Default::default()
-        }),
-        Kind::Proclaim(v1::ProclaimRequest {
-            request_id: 8,
-            name: name(),
-            token: 1,
-            ..Default::default()
-        }),
-        Kind::Transfer(v1::TransferRequest {
-            request_id: 9,
-            name: name(),
-            token: 1,
-            to_public_session_id: "0000000000000001".into(),
-            ..Default::default()
-        }),
-        Kind::Release(v1::ReleaseRequest {
-            request_id: 10,
-            name: name(),
-            token: 1,
-            ..Default::default()
-        }),
-        Kind::Status(v1::StatusRequest { request_id: 11, name: name() }),
-        Kind::Close(v1::CloseSessionRequest { request_id: 12, ..Default::default() }),
-    ]
-}
-
 /// What passes when a stream is opened, or resumed, and carries every operation.
 fn of_stream(first: Method) -> BTreeSet<Method> {
-    let operations = every_operation().into_iter().map(|kind| {
+    let operations = every_operation(&Names::WALLET).into_iter().map(|kind| {
         let operation = v1::Operation { kind: Some(kind) };
         Method::of_operation(&plain::BorrowedOperation::Message(operation)).unwrap()
     });
@@ -195,11 +145,11 @@ async fn talk_framed(address: &str, first: operation::Kind) {
     let mut socket = TcpStream::connect(address).await.unwrap();
     let mut bytes = GREETING.to_vec();
     plain::put(&mut bytes, plain::FRAME, &frame(vec![first]), BYTES_MAX);
-    plain::put(&mut bytes, plain::FRAME, &frame(every_operation()), BYTES_MAX);
+    plain::put(&mut bytes, plain::FRAME, &frame(every_operation(&Names::WALLET)), BYTES_MAX);
     socket.write_all(&bytes).await.unwrap();
     timeout(PATIENCE, socket.read_exact(&mut [0; GREETING.len()])).await.unwrap().unwrap();
     let (mut pieces, mut answers) = (Pieces::new(BYTES_MAX), 0);
-    while answers < every_operation().len() + 1 {
+    while answers < every_operation(&Names::WALLET).len() + 1 {
         match pieces.next_piece().unwrap() {
             Some(piece) if piece.kind == plain::FRAME => {
                 answers += v1::ServerFrame::decode(&piece.message[..]).unwrap().answers.len();
@@ -216,9 +166,9 @@ async fn talk_framed(address: &str, first: operation::Kind) {
 async fn talk_grpc(observed: &Observed, node: usize, session: &str, first: operation::Kind) {
     let mut client = observed.cluster.client(node).await;
     let mut stream = OnStream::begin(&mut client, session.to_owned(), first).await;
-    stream.send(every_operation()).await;
+    stream.send(every_operation(&Names::WALLET)).await;
     let mut answers = 0;
-    while answers < every_operation().len() + 1 {
+    while answers < every_operation(&Names::WALLET).len() + 1 {
         answers += stream.next().await.unwrap().answers.len();
     }
 }
@@ -367,7 +317,7 @@ fn every_operation_of_the_descriptors_is_tried() {
     let messages = set.file.iter().flat_map(|file| &file.message_type);
     let operation = messages.into_iter().find(|message| message.name() == "Operation").unwrap();
     // Besides those after the opening: open and resume.
-    assert_eq!(operation.field.len(), every_operation().len() + 2);
+    assert_eq!(operation.field.len(), every_operation(&Names::WALLET).len() + 2);
     assert_eq!(of_stream(Method::OpenSession).len(), operation.field.len());
     assert!(Method::ALL.iter().any(|method| method.row().kind == Kind::SessionStream));
 }

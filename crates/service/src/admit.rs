@@ -176,7 +176,8 @@ impl Service {
             OnBehalfOf::Node(_) => return Ok(()),
             _ if verb == Verb::Open => return Ok(()),
             OnBehalfOf::Anonymous => {
-                let words = "this node demands to know who calls; show a token (authorization: Bearer hft_...)";
+                let words = "this node demands to know who calls: show a token (--auth-file FILE or HOLDFAST_AUTH_FILE; in \
+                             a program the header authorization: Bearer hft_...), or a certificate (--cert, --key)";
                 return Err(refused(Reason::Unauthenticated, words));
             }
             OnBehalfOf::Client(identity) => identity,

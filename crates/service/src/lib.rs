@@ -20,9 +20,12 @@
 mod access;
 mod admit;
 mod caller;
+pub mod hidden_names;
 mod limits;
 mod method;
 mod needs;
+#[cfg(feature = "planted")]
+pub mod planted;
 mod route;
 mod visible_names;
 

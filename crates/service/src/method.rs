@@ -212,6 +212,8 @@ table! {
     HttpElections, Http("/api/elections"), Read, Read, None, Here;
     HttpGraph, Http("/api/graph"), Read, Read, None, Here;
     HttpOwners, Http("/api/owners"), Read, Sessions, None, Here;
+    HttpLogin, Http("/api/login"), Description, Open, None, Here;
+    HttpLogout, Http("/api/logout"), Description, Open, None, Here;
     HttpAction, Http("/api/actions/{action}"), Intervention, Open, None, Here;
 }
 

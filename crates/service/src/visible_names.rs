@@ -16,6 +16,11 @@ impl VisibleNames {
         VisibleNames(None)
     }
 
+    /// To a caller that has these rights.
+    pub fn to(grants: Grants) -> VisibleNames {
+        VisibleNames(Some(Arc::new(grants)))
+    }
+
     pub(crate) fn of(caller: &Caller, policy: &PolicyInForce) -> VisibleNames {
         match &caller.on_behalf_of {
             OnBehalfOf::Node(_) => VisibleNames::all(),

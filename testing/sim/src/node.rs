@@ -4,6 +4,7 @@
 //! A process is [`Running`]; the node around it (its disk, its clock, its place in the network) outlives
 //! it. A paused process keeps its inbox; a crashed one loses it.
 
+mod hidden_names;
 mod host;
 mod log;
 mod publish;

@@ -7,6 +7,7 @@ use holdfast_client_core::planted as client;
 use holdfast_core::planted as core;
 use holdfast_engine::planted as engine;
 use holdfast_replica::planted as replica;
+use holdfast_service::planted as service;
 use holdfast_wal::planted as wal;
 
 use crate::fault::FaultKind;
@@ -30,6 +31,7 @@ enum Planted {
     Core(core::Bug),
     Replica(replica::Bug),
     Engine(engine::Bug),
+    Service(service::Bug),
     Wal(wal::Bug),
     Client(client::Bug),
     Here(Bug),
@@ -50,6 +52,7 @@ impl Mutant {
             Planted::Core(bug) => core::activate(Some(bug)),
             Planted::Replica(bug) => replica::activate(Some(bug)),
             Planted::Engine(bug) => engine::activate(Some(bug)),
+            Planted::Service(bug) => service::activate(Some(bug)),
             Planted::Wal(bug) => wal::activate(Some(bug)),
             Planted::Client(bug) => client::activate(Some(bug)),
             Planted::Here(bug) => here::activate(Some(bug)),
@@ -63,6 +66,7 @@ impl Drop for Activated {
         core::activate(None);
         replica::activate(None);
         engine::activate(None);
+        service::activate(None);
         wal::activate(None);
         client::activate(None);
         here::activate(None);
@@ -208,6 +212,7 @@ mutants! {
     "restore-keeps-sessions" in "core/rules/restore.rs": Core(core::RestoreKeepsSessions);
     "deferred-promotion-lost" in "core/rules/promotion.rs": Core(core::DeferredPromotionLost);
     "last-member-unchecked" in "core/rules/access.rs": Core(core::LastMemberUnchecked) under REVOCATIONS;
+    "hidden-name-shown" in "service/hidden_names.rs": Service(service::HiddenNameShown) under REVOCATIONS;
     "stale-grants" in "core/state/table/access.rs": Core(core::StaleGrants) under REVOCATIONS;
     "revoked-waiter-granted" in "core/rules/access.rs": Core(core::RevokedWaiterGranted) under REVOCATIONS;
     "expiry-keeps-bytes" in "core/rules/teardown.rs": Core(core::ExpiryKeepsBytes);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use holdfast_bench::frames::Session;
 use holdfast_bench::holdfast::{Holdfast, HoldfastClient};
 use holdfast_bench::{Cluster, Connections, Outcome, Servers};
-use holdfast_client::Tier;
+use holdfast_client::{Client, Tier};
 use tonic::transport::Endpoint;
 
 use super::observers::Observers;
@@ -46,7 +46,8 @@ impl OwnCluster {
         } else {
             (Cluster::start(&place.holdfast, nodes, "").await?, None)
         };
-        let clients = Holdfast { endpoints: cluster.endpoints.clone(), tier, tls: None };
+        let clients =
+            Holdfast { endpoints: cluster.endpoints.clone(), tier, builder: Client::builder() };
         Ok(OwnCluster { cluster, clients, kind, killed: None, _observers: observers })
     }
 }

@@ -121,7 +121,7 @@ pub(super) async fn bring_in(
             replaces: replaces.unwrap_or(0),
         })
         .await?;
-    let config = configuration(&answer, &new);
+    let config = configuration(&answer, &new, global.tls.is_some());
     let where_it_is = if global.output == Format::Table { "below" } else { "of the output" };
     output::message(&format!(
         "node {} is in the cluster; start it with the configuration {where_it_is}, which goes to its machine:\n  \
@@ -186,26 +186,41 @@ async fn wait_for_role(
     }
 }
 
-fn configuration(answer: &v1::AddNodeResponse, new: &NewNode) -> String {
+/// A cluster that is reached with TLS wants nodes that have certificates.
+fn configuration(answer: &v1::AddNodeResponse, new: &NewNode, has_tls: bool) -> String {
     let addresses = [&new.peer_address, &new.client_address].into_iter().chain(&new.http_address);
-    let insecure = match &new.listen_host {
+    let is_open = match &new.listen_host {
         Some(host) => !Address::new(&format!("{host}:1")).is_ok_and(|host| host.is_loopback()),
         None => !addresses.into_iter().all(Address::is_loopback),
     };
     let http = new.http_address.as_ref().map(|address| format!("http = \"{address}\"\n"));
     let http = http.unwrap_or_default();
-    let insecure =
-        if insecure { "insecure = true   # there is no authentication yet\n" } else { "" };
+    let insecure = match is_open && !has_tls {
+        true => "insecure = true   # every machine that reaches it may do everything\n",
+        false => "",
+    };
+    let secured = if has_tls { secured_tables(new.id) } else { String::new() };
     let data_dir = toml_text(&new.data_dir);
     let listen = new.listen_host.as_ref().map(|host| listen_table(host, new)).unwrap_or_default();
     let timing = timing_lines(answer);
     format!(
         "cluster = \"{cluster}\"\nnode = {id}\ndata_dir = {data_dir}   # empty at its first start\n\
-         join = true\n{timing}{insecure}\n{listen}[[nodes]]\nid = {id}\nclient = \"{client}\"\npeer = \"{peer}\"\n{http}",
+         join = true\n{timing}{insecure}\n{secured}{listen}[[nodes]]\nid = {id}\nclient = \"{client}\"\npeer = \"{peer}\"\n{http}",
         cluster = answer.cluster,
         id = new.id,
         client = new.client_address,
         peer = new.peer_address,
+    )
+}
+
+/// `holdfast cert node` makes the files.
+fn secured_tables(id: u64) -> String {
+    let cert = format!("cert = \"/etc/holdfast/node-{id}.pem\"");
+    let key = format!("key = \"/etc/holdfast/node-{id}-key.pem\"");
+    format!(
+        "[auth]\nmode = \"required\"\n\n\
+         [tls]\n{cert}\n{key}\nclient_ca = \"/etc/holdfast/ca.pem\"\n\n\
+         [peer_tls]\n{cert}\n{key}\nca = \"/etc/holdfast/ca.pem\"\n\n"
     )
 }
 
@@ -261,7 +276,9 @@ mod tests {
             };
             let answer =
                 v1::AddNodeResponse { cluster: "prod".to_owned(), tick_ms: 50, election_ticks: 40 };
-            let text = configuration(&answer, &new);
+            let secured = NodeConfig::from_toml(&configuration(&answer, &new, true)).unwrap();
+            assert!(!secured.insecure && secured.peer_tls.is_some());
+            let text = configuration(&answer, &new, false);
             assert!(!text.contains("tick_ms"), "what is usual needs no line: {text}");
             let config = NodeConfig::from_toml(&text).unwrap();
             assert_eq!((config.tick_ms, config.election_ticks), (50, 40));

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
+use holdfast_client::NodeChannel;
 use holdfast_client::unary::Unary;
 use holdfast_proto::v1::lock_service_client::LockServiceClient;
 use holdfast_proto::v1::{ClusterStatusRequest, StatusRequest};
 use serde::Serialize;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use tonic::transport::Channel;
 
 const PATIENCE: Duration = Duration::from_secs(1);
 const SAMPLES_MAX: usize = 120;
@@ -61,7 +61,7 @@ pub(super) struct Round {
 /// Connections to the nodes.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Probe {
-    channels: BTreeMap<String, Channel>,
+    channels: BTreeMap<String, NodeChannel>,
 }
 
 impl Probe {
@@ -96,7 +96,7 @@ impl Probe {
     }
 }
 
-async fn own_view(channel: Channel) -> Option<Duration> {
+async fn own_view(channel: NodeChannel) -> Option<Duration> {
     let request = ClusterStatusRequest { own_view: true, ..Default::default() };
     let mut node = LockServiceClient::new(channel);
     let start = Instant::now();
@@ -104,7 +104,7 @@ async fn own_view(channel: Channel) -> Option<Duration> {
     Some(start.elapsed())
 }
 
-async fn read(channel: Channel) -> Option<Duration> {
+async fn read(channel: NodeChannel) -> Option<Duration> {
     let mut node = LockServiceClient::new(channel);
     let start = Instant::now();
     let request = StatusRequest { name: NAME.to_owned(), request_id: 0 };

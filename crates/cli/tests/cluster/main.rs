@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
+mod access_command;
 mod acquire_all;
 mod acquire_command;
 mod addresses;

@@ -49,17 +49,23 @@ async fn dev_secure_serves_clients_with_its_configuration_file_and_tells_others_
         assert!(words.contains("speaks TLS") && words.contains("--ca"), "{words}");
     }
 
-    // By options: the authority alone is enough to be let in, and another one is not.
+    // By options: with the authority alone the client is let in, and has not proved who it is.
     let certs = dir.path().join("certs");
     let with_ca = |ca: &Path, verb: &[&str]| {
         let mut command = holdfast();
         command.env("HOLDFAST_ENDPOINTS", &endpoints).arg("--ca").arg(ca).args(verb);
         command
     };
-    let taken = output(with_ca(&certs.join("ca.pem"), &["lock", "a", "--", "true"])).await;
-    assert!(taken.status.success(), "{taken:?}");
-    let host = ["--verify", "host", "status", "a"];
-    assert!(output(with_ca(&certs.join("ca.pem"), &host)).await.status.success());
+    for verb in [&["lock", "a", "--", "true"][..], &["--verify", "host", "status", "a"]] {
+        let words = refused(&output(with_ca(&certs.join("ca.pem"), verb)).await, DENIED);
+        assert!(words.contains("--auth-file") && words.contains("--cert"), "{words}");
+    }
+    // The token for the dashboard is an administrator's, as is the client's certificate.
+    let mut by_token = with_ca(&certs.join("ca.pem"), &["access", "whoami", "--output", "json"]);
+    by_token.arg("--auth-file").arg(dir.path().join("dashboard.token"));
+    assert_eq!(json(&output(by_token).await)["roles"][0], "admin");
+    let whoami = output(with_config(dir.path(), &["access", "whoami", "--output", "json"])).await;
+    assert_eq!(json(&whoami)["principal"], "cert:dev");
     let other = dir.path().join("other");
     let mut make = holdfast();
     make.args(["cert", "ca", "--cluster", "dev", "--dir"]).arg(&other);

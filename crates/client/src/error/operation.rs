@@ -7,6 +7,7 @@ use holdfast_client_core::error::{
 use holdfast_proto::v1::Reason;
 
 use super::{EfficiencyDown, NotInThisTier};
+use crate::auth_file::AuthFileError;
 use crate::efficiency::{GuaranteeRequired, InvalidEfficiency};
 use crate::tls::TlsError;
 
@@ -19,6 +20,8 @@ pub enum ConnectError {
     InvalidEfficiency(#[from] InvalidEfficiency),
     #[error(transparent)]
     Tls(#[from] TlsError),
+    #[error(transparent)]
+    AuthFile(#[from] AuthFileError),
     #[error("the operating system gives no random numbers for a session id")]
     NoRandomness,
     #[error("the linger time is below 100 ms; take a longer one, or none: then it is the TTL")]
@@ -159,6 +162,7 @@ impl ConnectError {
             ConnectError::InvalidEndpoints(_)
             | ConnectError::InvalidEfficiency(_)
             | ConnectError::Tls(_)
+            | ConnectError::AuthFile(_)
             | ConnectError::NoRandomness
             | ConnectError::LingerTooShort
             | ConnectError::NoThread => false,
@@ -172,6 +176,7 @@ impl ConnectError {
             ConnectError::InvalidEndpoints(_)
             | ConnectError::InvalidEfficiency(_)
             | ConnectError::Tls(_)
+            | ConnectError::AuthFile(_)
             | ConnectError::NoRandomness
             | ConnectError::LingerTooShort
             | ConnectError::NoThread => false,

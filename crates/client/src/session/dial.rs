@@ -5,17 +5,16 @@ use std::error::Error;
 use holdfast_proto::v1::lock_service_client::LockServiceClient;
 use holdfast_tls::Socket;
 use tokio::time::timeout;
-use tonic::transport::Channel;
 
 use super::plain;
-use crate::connection::{CONNECT_TIMEOUT, NO_CONNECTION, Transport};
+use crate::connection::{CONNECT_TIMEOUT, NO_CONNECTION, NodeChannel, Transport};
 
 #[derive(Debug)]
 pub(super) enum Connection {
     /// The stream has it for itself, without HTTP/2.
     Plain(Socket),
     /// To whatever speaks only gRPC: a node of an older version, or something that stands between.
-    Grpc(LockServiceClient<Channel>),
+    Grpc(LockServiceClient<NodeChannel>),
 }
 
 pub(super) type Dialled = Result<Connection, Box<dyn Error + Send + Sync>>;

@@ -23,6 +23,9 @@ pub(super) use outbound::PlainOutbound;
 /// A node greets at once. A peer that takes longer may be waiting for HTTP.
 const GREETING_TIMEOUT: Duration = Duration::from_millis(400);
 
+/// A token is much shorter.
+const AUTH_BYTES_MAX: usize = 4096;
+
 /// None: the peer does not speak this protocol, or does not say so soon.
 pub(super) async fn greet(transport: &Transport, address: &str) -> io::Result<Option<Socket>> {
     let mut socket = match transport.open_framed(address).await {
@@ -36,11 +39,24 @@ pub(super) async fn greet(transport: &Transport, address: &str) -> io::Result<Op
         socket.read_exact(&mut greeting).await
     };
     match timeout(GREETING_TIMEOUT, greeted).await {
-        Ok(Ok(_)) => Ok((greeting == plain::GREETING).then_some(socket)),
+        Ok(Ok(_)) if greeting == plain::GREETING => {
+            show_token(transport, &mut socket).await?;
+            Ok(Some(socket))
+        }
+        Ok(Ok(_)) => Ok(None),
         // A node that does not accept our certificate says so after the handshake.
         Ok(Err(error)) if explain_any(&error).is_some() => Err(error),
         Ok(Err(_)) | Err(_) => Ok(None),
     }
+}
+
+/// Before the first frame.
+async fn show_token(transport: &Transport, socket: &mut Socket) -> io::Result<()> {
+    let Some(file) = transport.auth_file() else { return Ok(()) };
+    let (mut piece, token) = (Vec::new(), file.to_secret_text());
+    plain::put_bytes(&mut piece, plain::AUTH, token.as_bytes(), AUTH_BYTES_MAX);
+    socket.write_all(&piece).await?;
+    socket.flush().await
 }
 
 /// Something between the client and the node, which knows gRPC and no frames.

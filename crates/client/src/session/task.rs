@@ -244,6 +244,10 @@ impl Task {
             if let Some(tls) = self.transport.tls().and_then(Tls::absolute) {
                 companion.tell(&Message::Tls(tls));
             }
+            let auth_file = self.transport.auth_file().map(|file| std::path::absolute(file.path()));
+            if let Some(Ok(path)) = auth_file {
+                companion.tell(&Message::AuthFile(path));
+            }
             companion.tell(&Message::Session(companion::Session {
                 id: self.session.id(),
                 ttl: self.session.settings().ttl,

@@ -7,7 +7,7 @@ use holdfast_proto::v1;
 use holdfast_proto::v1::Failure;
 use holdfast_proto::v1::cluster_service_client::ClusterServiceClient;
 use tokio::time::timeout;
-use tonic::Streaming;
+use tonic::{Code, Response, Status, Streaming};
 
 use super::{ATTEMPT_PATIENCE, CallError, Unary, unreachable};
 
@@ -91,10 +91,25 @@ impl Unary {
 
     /// What the node at this address itself knows of the cluster; none if it does not say.
     pub async fn own_view(&self, address: &str) -> Option<v1::ClusterStatusResponse> {
+        self.ask_own_view(address).await?.ok()
+    }
+
+    /// Whether a node answers at this address, and tells this client nothing, because it does not know who asks or who
+    /// asks may not know.
+    pub async fn is_denied_by(&self, address: &str) -> bool {
+        let denied = [Code::Unauthenticated, Code::PermissionDenied];
+        let answer = self.ask_own_view(address).await;
+        matches!(answer, Some(Err(status)) if denied.contains(&status.code()))
+    }
+
+    async fn ask_own_view(
+        &self,
+        address: &str,
+    ) -> Option<Result<v1::ClusterStatusResponse, Status>> {
         let request = v1::ClusterStatusRequest { own_view: true, ..Default::default() };
         let view = async {
             let mut node = self.transport.connect(address).await.ok()?;
-            Some(node.cluster_status(request).await.ok()?.into_inner())
+            Some(node.cluster_status(request).await.map(Response::into_inner))
         };
         timeout(ATTEMPT_PATIENCE, view).await.ok().flatten()
     }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use holdfast_client_core::wire_time::whole_ms;
 use holdfast_proto::v1;
 use holdfast_proto::v1::operator_service_client::OperatorServiceClient;
-use tonic::transport::Channel;
 
 use super::{Asked, CallError, Unary};
+use crate::connection::NodeChannel;
 
 /// Who steps in, and why; it is recorded. The reason must not be empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -129,7 +129,7 @@ impl Unary {
     async fn operate<R: Clone, T, F: Asked<T>>(
         &self,
         request: R,
-        ask: impl Fn(OperatorServiceClient<Channel>, R) -> F,
+        ask: impl Fn(OperatorServiceClient<NodeChannel>, R) -> F,
     ) -> Result<T, CallError> {
         let ask = |channel, request| ask(OperatorServiceClient::new(channel), request);
         self.call_on(Duration::ZERO, request, ask).await

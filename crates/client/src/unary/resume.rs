@@ -7,9 +7,9 @@ use holdfast_client_core::backoff::Backoff;
 use holdfast_proto::v1::{Failure, Reason};
 use tokio::time::Instant;
 use tonic::Streaming;
-use tonic::transport::Channel;
 
 use super::{Asked, CallError, Unary};
+use crate::connection::NodeChannel;
 use crate::jitter_seed;
 
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl<F> Resuming<F> {
     pub(crate) async fn next<R: Clone, A: Asked<Streaming<F>>>(
         &mut self,
         request: R,
-        ask: impl Fn(Channel, R) -> A,
+        ask: impl Fn(NodeChannel, R) -> A,
     ) -> Result<Came<F>, CallError> {
         let stream = match &mut self.stream {
             Some(stream) => stream,

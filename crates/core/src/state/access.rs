@@ -200,17 +200,7 @@ impl Access {
             return Grants::default();
         }
         let bound = self.roles.bindings.get(&identity.principal);
-        let mut grants = Grants::default();
-        for role in bound.into_iter().flatten().chain(&identity.claimed) {
-            match BuiltInRole::named(role) {
-                Some(role) => role.rules().into_iter().for_each(|rule| grants.add(rule)),
-                None => {
-                    let rules = self.roles.roles.get(role).into_iter().flatten();
-                    rules.for_each(|rule| grants.add(rule.clone()));
-                }
-            }
-        }
-        grants
+        self.roles.grants(bound.into_iter().flatten().chain(&identity.claimed))
     }
 
     pub(crate) fn write(&self, sink: &mut impl Sink) {
@@ -247,6 +237,25 @@ impl Access {
             access.ban(principal).map_err(|_| inconsistent("too many banned principals"))?;
         }
         Ok(access)
+    }
+}
+
+impl Roles {
+    /// Of a role that the policy defines, or that every cluster has.
+    pub fn rules_of(&self, role: &RoleName) -> Vec<Rule> {
+        match BuiltInRole::named(role) {
+            Some(role) => role.rules(),
+            None => self.roles.get(role).cloned().unwrap_or_default(),
+        }
+    }
+
+    /// What these roles allow together.
+    pub fn grants<'a>(&self, roles: impl IntoIterator<Item = &'a RoleName>) -> Grants {
+        let mut grants = Grants::default();
+        for role in roles {
+            self.rules_of(role).into_iter().for_each(|rule| grants.add(rule));
+        }
+        grants
     }
 }
 

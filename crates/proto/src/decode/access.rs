@@ -39,11 +39,12 @@ fn change(change: v1::AccessChange) -> Result<AccessChange, Failure> {
         Change::Ban(name) => AccessChange::Ban { principal: principal(&name)? },
         Change::PutToken(token) => AccessChange::PutToken(new_token(token)?),
         Change::RevokeToken(id) => AccessChange::RevokeToken { id: token_id(&id)? },
-        Change::Replace(policy) => AccessChange::Replace(policy_of(policy)?),
+        Change::Replace(policy) => AccessChange::Replace(access_policy(policy)?),
     })
 }
 
-fn policy_of(policy: v1::AccessPolicy) -> Result<Roles, Failure> {
+/// What a policy file says.
+pub fn access_policy(policy: v1::AccessPolicy) -> Result<Roles, Failure> {
     let mut roles = BTreeMap::new();
     for put in policy.roles {
         let name = role(&put.name)?;

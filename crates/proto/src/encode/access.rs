@@ -31,7 +31,7 @@ pub fn policy(roles: &Roles) -> v1::AccessPolicy {
     }
 }
 
-fn rule(rule: &Rule) -> v1::AccessRule {
+pub fn rule(rule: &Rule) -> v1::AccessRule {
     let (verbs, pattern) = match rule {
         Rule::Names { verbs, pattern } => (verbs, Pattern::to_string(pattern)),
         Rule::Cluster { verbs } => (verbs, String::new()),

@@ -2,12 +2,12 @@
 
 use holdfast_core::command::{Mode, Owner};
 use holdfast_core::{
-    FreezeInfo, HolderInfo, LockStatus, LockSummary, LogicalTime, ReservedLock, SessionSummary,
-    WaitLink, WaiterInfo,
+    FreezeInfo, HolderInfo, LockStatus, LockSummary, LockWhy, LogicalTime, ReservedLock,
+    SessionSummary, WaitLink, WaiterInfo,
 };
 
 use super::{mode, permits};
-use crate::v1::{self, Holder, SessionInfo, StatusResponse, Waiter};
+use crate::v1::{self, Holder, SessionInfo, StatusResponse, Waiter, WhyResponse};
 
 pub fn lock_status(
     name: &str,
@@ -29,6 +29,24 @@ pub fn lock_status(
         group,
         applied_index,
         efficiency: None,
+    }
+}
+
+/// What stands between a client and a lock, as far as the lock table knows.
+pub fn why(
+    name: &str,
+    why: LockWhy,
+    now: LogicalTime,
+    applied_index: u64,
+    group: u32,
+) -> WhyResponse {
+    WhyResponse {
+        status: Some(lock_status(name, why.status, now, applied_index, group)),
+        chain: why.chain.into_iter().map(|link| wait_link(link, now)).collect(),
+        chain_is_cut: why.chain_is_cut,
+        reserved: why.reserved.into_iter().map(reserved).collect(),
+        hold_times: None,
+        estimated_wait_ms: None,
     }
 }
 

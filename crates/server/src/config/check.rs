@@ -50,11 +50,11 @@ pub enum CheckError {
     #[error("{first} and {second} have the same address {address}; give each its own port")]
     DuplicateAddress { first: String, second: String, address: String },
     #[error(
-        "{what} = '{address}' can be reached from other machines, and there is no authentication \
-         yet: whoever reaches it can see, take or free locks; use a loopback address, or set \
-         insecure = true if the network is trusted"
+        "{what} = '{address}' can be reached from other machines, and so needs TLS and authentication. Write {missing} into \
+         the configuration (`holdfast cert` makes the files); or use a loopback address; or write insecure = true if every \
+         machine that reaches it may do everything"
     )]
-    NotLoopback { what: String, address: String },
+    NotLoopback { what: String, address: String, missing: String },
     #[error(
         "{what} = '{address}' is an address to listen on, and others are told it: write where others reach it, and keep \
          {key} = '{own}' in [listen]"
@@ -203,7 +203,12 @@ fn check_addresses(config: &NodeConfig) -> Result<(), CheckError> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
+    use holdfast_service::AuthMode;
+
     use super::*;
+    use crate::config::{PeerTlsConfig, TlsConfig};
 
     fn example() -> NodeConfig {
         NodeConfig::from_toml(NodeConfig::EXAMPLE).unwrap()
@@ -300,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn an_open_address_needs_the_word_insecure() {
+    fn an_open_address_needs_the_word_insecure_or_tls_and_authentication() {
         let words = refusal(|config| config.nodes[0].http = Some(address("10.0.0.1:7422")));
         assert!(words.starts_with("http of node 1 = '10.0.0.1:7422'"), "{words}");
 
@@ -312,6 +317,29 @@ mod tests {
         config.nodes[0].peer = address("10.0.0.1:7421");
         config.nodes[0].http = Some(address("10.0.0.1:7422"));
         config.insecure = true;
+        assert_eq!(check(&config), Ok(()));
+
+        config.insecure = false;
+        let file = |name: &str| PathBuf::from(name);
+        let (cert, key, ca) = (file("node.pem"), file("node-key.pem"), file("ca.pem"));
+        let missing = |config: &NodeConfig| check(config).unwrap_err().to_string();
+        for (place, word) in ["[tls]", "[peer_tls]", "[auth] mode"].into_iter().enumerate() {
+            let words = missing(&config);
+            assert!(words.contains(word), "{words}");
+            match place {
+                0 => {
+                    let (cert, key) = (cert.clone(), key.clone());
+                    config.tls = Some(TlsConfig { cert, key, client_ca: None, crl: None });
+                }
+                1 => {
+                    let (cert, key, ca) = (cert.clone(), key.clone(), ca.clone());
+                    config.peer_tls = Some(PeerTlsConfig { cert, key, ca, crl: None });
+                }
+                _ => config.auth.mode = AuthMode::Permissive,
+            }
+        }
+        assert!(missing(&config).contains("Write [auth] mode = \"required\" into"));
+        config.auth.mode = AuthMode::Required;
         assert_eq!(check(&config), Ok(()));
     }
 }

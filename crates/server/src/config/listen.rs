@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use holdfast_service::AuthMode;
 use serde::Deserialize;
 
 use super::{Address, CheckError, MemberConfig, NodeConfig};
@@ -65,8 +66,10 @@ pub(super) fn check(config: &NodeConfig, member: &MemberConfig) -> Result<(), Ch
             None => format!("{key} of node {}", member.id),
         };
         let Some(address) = own.or(reached) else { continue };
-        if !config.insecure && !address.is_loopback() {
-            return Err(CheckError::NotLoopback { what, address: address.to_string() });
+        if let Some(missing) = missing_protection(config)
+            && !address.is_loopback()
+        {
+            return Err(CheckError::NotLoopback { what, address: address.to_string(), missing });
         }
         if let Some(first) = seen.insert(address, what.clone()) {
             let address = address.to_string();
@@ -74,6 +77,19 @@ pub(super) fn check(config: &NodeConfig, member: &MemberConfig) -> Result<(), Ch
         }
     }
     Ok(())
+}
+
+/// What the configuration lacks for ports that other machines reach.
+fn missing_protection(config: &NodeConfig) -> Option<String> {
+    let needed = [
+        (config.tls.is_some(), "[tls] with cert, key and client_ca"),
+        (config.peer_tls.is_some(), "[peer_tls] with cert, key and ca"),
+        (config.auth.mode == AuthMode::Required, "[auth] mode = \"required\""),
+    ];
+    let missing: Vec<&str> =
+        needed.into_iter().filter(|(is_there, _)| !is_there).map(|(_, words)| words).collect();
+    let is_needed = !config.insecure && !missing.is_empty();
+    is_needed.then(|| missing.join(", "))
 }
 
 #[cfg(test)]

@@ -8,16 +8,18 @@ use axum::http::{HeaderName, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use holdfast_proto::v1::{Failure, Reason};
-use holdfast_service::{Caller, Method, Protocol, Service, identity_header};
+use holdfast_service::{Caller, Method, Protocol, identity_header};
 
+use super::login::Logins;
 use crate::connections::Connection;
 use crate::rpc::{authenticate, bearer};
 
 pub(super) async fn admit(
-    State(service): State<Service>,
+    State(logins): State<Logins>,
     mut request: Request,
     next: Next,
 ) -> Response {
+    let service = logins.service();
     if let Some(name) = identity_header(request.headers().keys().map(HeaderName::as_str)) {
         let words = format!("this port takes no header {name}; leave it out\n");
         return (StatusCode::BAD_REQUEST, words).into_response();
@@ -30,11 +32,13 @@ pub(super) async fn admit(
     };
     if let Some(value) = request.headers().get(header::AUTHORIZATION) {
         let known = bearer(value.as_bytes())
-            .and_then(|credential| authenticate(&service, caller.clone(), credential));
+            .and_then(|credential| authenticate(service, caller.clone(), credential));
         match known {
             Ok(known) => caller = known,
             Err(failure) => return refusal(&failure),
         }
+    } else if let Some(identity) = logins.identity(request.headers()) {
+        caller = caller.authenticated(identity);
     }
     // What is at no route is told so.
     if let Some(route) = request.extensions().get::<MatchedPath>() {
@@ -50,9 +54,11 @@ pub(super) async fn admit(
     next.run(request).await
 }
 
-fn refusal(failure: &Failure) -> Response {
+pub(super) fn refusal(failure: &Failure) -> Response {
     let status = match failure.reason() {
         Reason::Unauthenticated | Reason::CredentialExpired => StatusCode::UNAUTHORIZED,
+        Reason::Overloaded => StatusCode::TOO_MANY_REQUESTS,
+        Reason::InvalidFrame => StatusCode::BAD_REQUEST,
         _ => StatusCode::FORBIDDEN,
     };
     (status, format!("{}\n", failure.message)).into_response()

@@ -2,12 +2,13 @@
 
 use holdfast_core::command::OpenSession;
 use holdfast_core::{Command, Identity, PublicSessionId, SessionId, TokenId};
-use holdfast_proto::AccessToken;
 use holdfast_proto::decode::operation::Opening;
-use holdfast_proto::failure::refused;
+use holdfast_proto::failure::{not_now, refused};
 use holdfast_proto::v1::{Failure, Reason};
+use holdfast_proto::{AccessToken, same_digest};
 use holdfast_service::{AuthMode, Caller, Service};
 
+use super::Rpc;
 use crate::shard::unix_ms;
 
 /// The caller whose credential this is. What is shown has to be right, also where nothing is demanded.
@@ -21,18 +22,37 @@ pub(crate) fn authenticate(
 }
 
 fn identity(service: &Service, credential: &str) -> Result<Identity, Failure> {
-    let unknown = || {
-        let words = "the token is not known; it may have been revoked. Ask an administrator for another one";
-        refused(Reason::Unauthenticated, words)
-    };
     let token: AccessToken =
         credential.parse().map_err(|error| refused(Reason::Unauthenticated, format!("{error}")))?;
-    if let Some(identity) = service.bootstrap_identity(&token.digest()) {
+    identity_of(service, &TokenProof::of(&token))
+}
+
+/// What is left of a token that a client has shown.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TokenProof {
+    id: TokenId,
+    digest: [u8; 32],
+}
+
+impl TokenProof {
+    pub(crate) fn of(token: &AccessToken) -> TokenProof {
+        TokenProof { id: TokenId(token.id), digest: token.digest() }
+    }
+}
+
+/// Whose token it is, by the policy of this moment.
+pub(crate) fn identity_of(service: &Service, token: &TokenProof) -> Result<Identity, Failure> {
+    let unknown = || {
+        let words = "the token is not known; it may have been revoked. Ask an administrator for another one";
+        // A node that does not lead may not have applied yet what makes the token known.
+        not_now(Reason::Unauthenticated, words)
+    };
+    if let Some(identity) = service.bootstrap_identity(&token.digest) {
         return Ok(identity);
     }
     let access = service.policy().access();
-    let record = access.token(TokenId(token.id)).ok_or_else(unknown)?;
-    if !token.has_digest(&record.digest) {
+    let record = access.token(token.id).ok_or_else(unknown)?;
+    if !same_digest(&token.digest, &record.digest) {
         return Err(unknown());
     }
     if record.expires_at_unix_ms.is_some_and(|expires_at| expires_at <= unix_ms()) {
@@ -40,6 +60,22 @@ fn identity(service: &Service, credential: &str) -> Result<Identity, Failure> {
         return Err(refused(Reason::CredentialExpired, words));
     }
     Ok(Identity::of(record.principal.clone()))
+}
+
+impl Rpc {
+    /// The same for the client port: the leader has the last word.
+    pub(super) fn authenticate(&self, caller: Caller, credential: &str) -> Result<Caller, Failure> {
+        let leadership = self.door.leadership();
+        authenticate(self.door.service(), caller, credential).map_err(|failure| {
+            match failure.retryable && !leadership.is_here {
+                true => {
+                    let leader = self.membership.client_address(leadership.leader);
+                    Failure { leader, ..failure }
+                }
+                false => Failure { retryable: false, ..failure },
+            }
+        })
+    }
 }
 
 /// The credential in the value of an `authorization` header.

@@ -13,12 +13,13 @@ use holdfast_proto::v1::{
     MoveLockRequest, MoveLockResponse, Owner, StatusRequest, StatusResponse, ThawRequest,
     ThawResponse, WatchEvent, WatchRequest, WhyRequest, WhyResponse,
 };
-use holdfast_service::{Caller, Method};
+use holdfast_service::{AuthMode, Caller, Method};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_stream::StreamExt;
 
 use super::failure::took_too_long;
+use super::members::own_view;
 use super::{Rpc, cluster, list_search, operator, reads, watch};
 
 /// A node that takes longer to say how it is does not answer.
@@ -47,6 +48,12 @@ impl Source for DashboardSource {
     fn called_by(&self, extensions: &axum::http::Extensions) -> Option<DashboardSource> {
         let caller = extensions.get::<Caller>()?.clone();
         Some(DashboardSource { rpc: self.rpc.clone(), caller })
+    }
+
+    fn principal(&self) -> Option<String> {
+        let is_demanded = self.rpc.door.service().mode() == AuthMode::Required;
+        let identity = self.caller.identity().filter(|_| is_demanded)?;
+        Some(identity.principal.to_string())
     }
 
     fn node(&self) -> u64 {
@@ -150,8 +157,4 @@ impl Source for DashboardSource {
     ) -> Result<KillSessionResponse, Failure> {
         operator::serve(&self.rpc, self.caller(), request).await
     }
-}
-
-fn own_view() -> ClusterStatusRequest {
-    ClusterStatusRequest { own_view: true, ..Default::default() }
 }

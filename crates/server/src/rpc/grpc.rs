@@ -17,7 +17,7 @@ use tonic::{Extensions, Request, Response, Status};
 use tower_layer::Layer;
 
 use super::Rpc;
-use super::credentials::{authenticate, bearer};
+use super::credentials::bearer;
 use super::failure::bug;
 use crate::connections::Connection;
 
@@ -99,7 +99,7 @@ impl Rpc {
             None => return Err(bug("a call without a connection")),
         };
         if let Some(value) = request.headers().get(http::header::AUTHORIZATION) {
-            caller = authenticate(self.door.service(), caller, bearer(value.as_bytes())?)?;
+            caller = self.authenticate(caller, bearer(value.as_bytes())?)?;
         }
         match Method::at_path(request.uri().path()) {
             Some(method)

@@ -1,19 +1,26 @@
-//! What the other members say of themselves, on their client ports. It is asked when this node has lost its peers, so the
-//! peer ports are no way.
+//! What the other members say of themselves: on the peer port, as one node to another, and else on their client ports.
+//!
+//! It is also asked when this node has lost its peers. Then the peer port is no way, and a client port that demands
+//! neither TLS nor credentials answers. A node's certificate is no user's, so other client ports do not.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use holdfast_proto::v1::lock_service_client::LockServiceClient;
-use holdfast_proto::v1::{ClusterStatusRequest, ClusterStatusResponse, Failure};
+use holdfast_proto::v1::{ClusterStatusRequest, ClusterStatusResponse, Failure, Reason};
 use holdfast_replica::NodeId;
+use holdfast_service::{Caller, Method};
+use tokio::time::timeout;
 use tonic::transport::{Channel, Endpoint};
 
 use super::failure::{bug, no_leader};
+use super::forward::Forwarding;
 use super::message_sizes::RESPONSE_BYTES_MAX;
 use crate::membership::Membership;
 
+/// Those who ask wait about twice as long.
+const PEER_PATIENCE: Duration = Duration::from_millis(300);
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 const KEEP_ALIVE: Duration = Duration::from_secs(1);
 
@@ -21,19 +28,32 @@ const KEEP_ALIVE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Members {
     membership: Arc<Membership>,
+    forwarding: Arc<Forwarding>,
     connections: Mutex<BTreeMap<NodeId, (String, Channel)>>,
 }
 
 impl Members {
-    pub(super) fn new(membership: Arc<Membership>) -> Members {
-        Members { membership, connections: Mutex::default() }
+    pub(super) fn new(membership: Arc<Membership>, forwarding: Arc<Forwarding>) -> Members {
+        Members { membership, forwarding, connections: Mutex::default() }
     }
 
     pub(super) async fn own_view_of(&self, node: NodeId) -> Result<ClusterStatusResponse, Failure> {
+        let (me, request) = (Caller::node(self.membership.me.0), own_view());
+        let asked = self.forwarding.call(node, &me, Method::ClusterStatus, &request);
+        match timeout(PEER_PATIENCE, asked).await {
+            Ok(Err(failure)) if failure.reason() == Reason::OutOfSpace => Err(failure),
+            Ok(Ok(view)) => Ok(view),
+            Ok(Err(_)) | Err(_) => self.own_view_by_client_port(node).await,
+        }
+    }
+
+    async fn own_view_by_client_port(
+        &self,
+        node: NodeId,
+    ) -> Result<ClusterStatusResponse, Failure> {
         let mut member = LockServiceClient::new(self.connection(node)?)
             .max_decoding_message_size(RESPONSE_BYTES_MAX);
-        let request = ClusterStatusRequest { own_view: true, ..Default::default() };
-        let view = member.cluster_status(request).await;
+        let view = member.cluster_status(own_view()).await;
         view.map(tonic::Response::into_inner).map_err(|status| Failure::from_status(&status))
     }
 
@@ -60,4 +80,8 @@ impl Members {
         connections.insert(node, (address, channel.clone()));
         Ok(channel)
     }
+}
+
+pub(super) fn own_view() -> ClusterStatusRequest {
+    ClusterStatusRequest { own_view: true, ..Default::default() }
 }

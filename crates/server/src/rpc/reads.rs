@@ -9,13 +9,12 @@ use holdfast_proto::v1::{
     EfficiencyStatus, Failure, ListFreezesRequest, ListFreezesResponse, ListRequest, ListResponse,
     ListSessionsRequest, ListSessionsResponse, StatusRequest, StatusResponse,
 };
-use holdfast_service::{About, Admitted, Caller, Method, VisibleNames};
+use holdfast_service::{About, Admitted, Caller, Method, VisibleNames, hidden_names};
 use prost::Message;
 use tokio::time::timeout;
 
 use super::Rpc;
 use super::failure::{bug, took_too_long, unavailable};
-use super::hidden_names;
 use super::route::Destination;
 use super::unary::CALL_TIMEOUT;
 use crate::efficiency_tier::EfficiencyTier;

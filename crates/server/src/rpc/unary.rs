@@ -5,7 +5,7 @@ use std::time::Duration;
 use holdfast_core::Command;
 use holdfast_proto::Guarantee;
 use holdfast_proto::v1::{self, Failure, answer};
-use holdfast_service::{About, Admitted, Caller, Method};
+use holdfast_service::{About, Admitted, Caller, Method, hidden_names};
 use prost::Message;
 use tokio::time::timeout;
 
@@ -13,7 +13,6 @@ use super::Rpc;
 use super::credentials::bind;
 use super::failure::{bug, took_too_long};
 use super::hang_up::HangUpGuard;
-use super::hidden_names;
 use super::response::{self, ResponseContext};
 use super::route::Destination;
 use holdfast_proto::decode;

@@ -4,13 +4,12 @@
 use holdfast_proto::decode::lock_name;
 use holdfast_proto::encode::read;
 use holdfast_proto::v1::{self, Failure, WhyRequest, WhyResponse};
-use holdfast_service::{Method, VisibleNames};
+use holdfast_service::{Method, VisibleNames, hidden_names};
 
 use super::Rpc;
-use super::hidden_names;
-use super::reads::{self, ReadRequest, SHOWN_MAX};
+use super::reads::{ReadRequest, SHOWN_MAX};
 use crate::hold_times::{self, HoldTimes};
-use crate::shard::{Query, ReadAnswer, ReadData};
+use crate::shard::{FIRST_GROUP, Query, ReadAnswer, ReadData};
 
 impl ReadRequest for WhyRequest {
     const METHOD: Method = Method::Why;
@@ -22,15 +21,7 @@ impl ReadRequest for WhyRequest {
 
     fn response(&self, answer: ReadAnswer) -> Option<WhyResponse> {
         let ReadData::Why(why) = answer.data else { return None };
-        let now = answer.at;
-        Some(WhyResponse {
-            status: Some(reads::lock_status(&self.name, why.status, now, answer.applied_index)),
-            chain: why.chain.into_iter().map(|link| read::wait_link(link, now)).collect(),
-            chain_is_cut: why.chain_is_cut,
-            reserved: why.reserved.into_iter().map(read::reserved).collect(),
-            hold_times: None,
-            estimated_wait_ms: None,
-        })
+        Some(read::why(&self.name, why, answer.at, answer.applied_index, FIRST_GROUP.0))
     }
 
     fn hide(response: &mut WhyResponse, visible: &VisibleNames) {

@@ -1,14 +1,14 @@
-//! One well-formed call of every gRPC method.
+//! One well-formed call of every gRPC method, and every operation of a stream.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests")]
 
-use holdfast_proto::v1;
 use holdfast_proto::v1::access_service_client::AccessServiceClient;
 use holdfast_proto::v1::cluster_service_client::ClusterServiceClient;
 use holdfast_proto::v1::election_service_client::ElectionServiceClient;
 use holdfast_proto::v1::lock_service_client::LockServiceClient;
 use holdfast_proto::v1::operator_service_client::OperatorServiceClient;
 use holdfast_proto::v1::watch_service_client::WatchServiceClient;
+use holdfast_proto::v1::{self, operation};
 use holdfast_service::Method;
 use tokio::time::timeout;
 use tonic::transport::{Channel, Endpoint};
@@ -35,11 +35,36 @@ pub(crate) fn with<T>(message: T, header: Header<'_>) -> Request<T> {
     request
 }
 
+/// Which locks the calls are about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Names {
+    pub(crate) name: &'static str,
+    pub(crate) prefix: &'static str,
+    pub(crate) members: &'static [&'static str],
+}
+
+impl Names {
+    pub(crate) const WALLET: Names = Names { name: "wallet", prefix: "", members: &["wallet"] };
+
+    fn members(&self) -> Vec<v1::Member> {
+        let member = |name: &&str| v1::Member { name: (*name).into(), ..Default::default() };
+        self.members.iter().map(member).collect()
+    }
+}
+
 const SESSION: &str = "000102030405060708090a0b0c0d0e0f";
 
 /// Calls every gRPC method but `Session` with a request that is well-formed. What the cluster makes of it does not
 /// matter. Gives the failures.
 pub(crate) async fn call_everything(address: &str, header: Header<'_>) -> Vec<(Method, Status)> {
+    call_everything_about(&Names::WALLET, address, header).await
+}
+
+pub(crate) async fn call_everything_about(
+    names: &Names,
+    address: &str,
+    header: Header<'_>,
+) -> Vec<(Method, Status)> {
     let channel = channel(address).await;
     let mut lock = LockServiceClient::new(channel.clone());
     let mut election = ElectionServiceClient::new(channel.clone());
@@ -50,8 +75,10 @@ pub(crate) async fn call_everything(address: &str, header: Header<'_>) -> Vec<(M
     let mut health = HealthClient::new(channel.clone());
     let mut reflection = ServerReflectionClient::new(channel);
     let session_id = || SESSION.to_owned();
-    let name = || "wallet".to_owned();
+    let (name, prefix) = (|| names.name.to_owned(), || names.prefix.to_owned());
     let intervention = || Some(v1::Intervention { by: "me".into(), reason: "a test".into() });
+    // Not everything.
+    let frozen = || if names.prefix.is_empty() { "frozen/".to_owned() } else { prefix() };
     let mut failures = Vec::new();
     macro_rules! call {
         ($method:ident, $client:ident.$call:ident, $message:expr) => {
@@ -92,7 +119,7 @@ pub(crate) async fn call_everything(address: &str, header: Header<'_>) -> Vec<(M
         v1::AcquireAllRequest {
             session_id: session_id(),
             request_id: 2,
-            members: vec![v1::Member { name: name(), ..Default::default() }],
+            members: names.members(),
             ..Default::default()
         }
     );
@@ -169,7 +196,7 @@ pub(crate) async fn call_everything(address: &str, header: Header<'_>) -> Vec<(M
         v1::CloseSessionRequest { session_id: session_id(), ..Default::default() }
     );
     call!(Status, lock.status, v1::StatusRequest { name: name(), request_id: 0 });
-    call!(List, lock.list, v1::ListRequest::default());
+    call!(List, lock.list, v1::ListRequest { prefix: prefix(), ..Default::default() });
     call!(ListSessions, lock.list_sessions, v1::ListSessionsRequest::default());
     call!(Why, lock.why, v1::WhyRequest { name: name() });
     call!(
@@ -200,7 +227,7 @@ pub(crate) async fn call_everything(address: &str, header: Header<'_>) -> Vec<(M
         }
     );
     call!(Observe, election.observe, v1::ObserveRequest { name: name(), ..Default::default() });
-    call!(Watch, watch.watch, v1::WatchRequest::default());
+    call!(Watch, watch.watch, v1::WatchRequest { prefix: prefix(), ..Default::default() });
     call!(History, watch.history, v1::HistoryRequest { name: name(), ..Default::default() });
     call!(
         Break,
@@ -220,22 +247,14 @@ pub(crate) async fn call_everything(address: &str, header: Header<'_>) -> Vec<(M
     call!(
         Freeze,
         operator.freeze,
-        v1::FreezeRequest {
-            prefix: "frozen/".into(),
-            ttl_ms: 60_000,
-            intervention: intervention(),
-        }
+        v1::FreezeRequest { prefix: frozen(), ttl_ms: 60_000, intervention: intervention() }
     );
-    call!(
-        Thaw,
-        operator.thaw,
-        v1::ThawRequest { prefix: "frozen/".into(), intervention: intervention() }
-    );
+    call!(Thaw, operator.thaw, v1::ThawRequest { prefix: frozen(), intervention: intervention() });
     call!(ListFreezes, operator.list_freezes, v1::ListFreezesRequest {});
     call!(
         SetPermits,
         operator.set_permits,
-        v1::SetPermitsRequest { name: "permits".into(), permits: 3, intervention: intervention() }
+        v1::SetPermitsRequest { name: name(), permits: 3, intervention: intervention() }
     );
     call!(
         KillSession,
@@ -294,4 +313,54 @@ pub(crate) async fn call_everything(address: &str, header: Header<'_>) -> Vec<(M
     let asked = tokio_stream::once(ServerReflectionRequest::default());
     call!(Reflect, reflection.server_reflection_info, asked);
     failures
+}
+
+/// Every operation that a stream can carry, after it is open.
+pub(crate) fn every_operation(names: &Names) -> Vec<operation::Kind> {
+    use operation::Kind;
+    let name = || names.name.to_owned();
+    vec![
+        Kind::KeepAlive(v1::KeepAliveRequest { request_id: 2, ..Default::default() }),
+        Kind::Acquire(v1::AcquireRequest { request_id: 3, name: name(), ..Default::default() }),
+        Kind::AcquireAll(v1::AcquireAllRequest {
+            request_id: 4,
+            members: names.members(),
+            ..Default::default()
+        }),
+        Kind::Convert(v1::ConvertRequest {
+            request_id: 5,
+            name: name(),
+            token: 1,
+            mode: v1::Mode::Shared.into(),
+            ..Default::default()
+        }),
+        Kind::Cancel(v1::CancelRequest { request_id: 6, target: 3, ..Default::default() }),
+        Kind::Renew(v1::RenewRequest {
+            request_id: 7,
+            name: name(),
+            token: 1,
+            ..Default::default()
+        }),
+        Kind::Proclaim(v1::ProclaimRequest {
+            request_id: 8,
+            name: name(),
+            token: 1,
+            ..Default::default()
+        }),
+        Kind::Transfer(v1::TransferRequest {
+            request_id: 9,
+            name: name(),
+            token: 1,
+            to_public_session_id: "0000000000000001".into(),
+            ..Default::default()
+        }),
+        Kind::Release(v1::ReleaseRequest {
+            request_id: 10,
+            name: name(),
+            token: 1,
+            ..Default::default()
+        }),
+        Kind::Status(v1::StatusRequest { request_id: 11, name: name() }),
+        Kind::Close(v1::CloseSessionRequest { request_id: 12, ..Default::default() }),
+    ]
 }

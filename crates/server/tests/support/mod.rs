@@ -4,6 +4,7 @@
 
 pub(crate) mod every_method;
 pub(crate) mod framed;
+pub(crate) mod secured;
 
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
@@ -155,8 +156,21 @@ fn free_addresses(count: usize) -> Vec<SocketAddr> {
 
 /// Status and body of one page.
 pub(crate) async fn http_get(address: &str, path: &str) -> (u16, String) {
+    http_request(address, "GET", path, "", "").await
+}
+
+/// With more headers, each with its end of line.
+pub(crate) async fn http_request(
+    address: &str,
+    verb: &str,
+    path: &str,
+    headers: &str,
+    body: &str,
+) -> (u16, String) {
     let mut stream = TcpStream::connect(address).await.unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    let request = format!(
+        "{verb} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n{headers}\r\n{body}"
+    );
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = Vec::new();
     // What the server did not read makes the end of the connection a rude one.

@@ -13,6 +13,7 @@ use holdfast_engine::{
 use holdfast_replica::{MessageError, NodeId, Outgoing, SnapshotFile};
 use holdfast_service::{self as service, Leader, Method, Protocol, Route};
 
+use super::hidden_names;
 use super::host::{self, Caller, ClientStream, Reader, SimHost};
 use super::log::GROUP;
 use super::{Build, CrashPoint, Incoming, Node, Output, Running, member, publish};
@@ -383,6 +384,8 @@ impl Running {
                 let what = format!("its table contradicts itself: {contradiction}");
                 outputs.push(Output::Broken { checker: "replica", what });
             }
+            let shown = hidden_names::first_shown(table, index / DIGEST_EVERY);
+            outputs.extend(shown.map(|what| Output::Broken { checker: "hidden names", what }));
             let (at, digest) = (table.now(), table.digest().0);
             outputs.push(Output::Digest { index: LogIndex(index), at, digest });
         }

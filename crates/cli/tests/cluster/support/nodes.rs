@@ -8,6 +8,8 @@ use std::time::Duration;
 use holdfast_proto::v1::{ClusterStatusResponse, GroupStatus};
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use super::cluster_slots::{ClusterSlot, all_cluster_slots, cluster_slot};
 use super::ports::free_ports;
@@ -16,7 +18,7 @@ use super::{PlainClient, eventually};
 /// The binary under test.
 pub(crate) fn holdfast() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
-    for variable in ["ENDPOINTS", "CA", "CERT", "KEY", "VERIFY", "CONTEXT", "CONFIG"] {
+    for variable in ["ENDPOINTS", "CA", "CERT", "KEY", "VERIFY", "CONTEXT", "CONFIG", "AUTH_FILE"] {
         command.env_remove(format!("HOLDFAST_{variable}"));
     }
     command.stdin(Stdio::null());
@@ -69,7 +71,30 @@ impl Cluster {
         Cluster::start_at(all_cluster_slots().await, options).await
     }
 
+    /// As `start`, for nodes that tell nothing to a caller without a token.
+    pub(crate) async fn start_demanding(nodes: u64) -> Cluster {
+        let settings = format!("{PATIENT}\nauth.mode = \"required\"");
+        let options = ClusterOptions { nodes, settings };
+        let cluster = Cluster::launch_at(cluster_slot().await, options);
+        for id in cluster.ids() {
+            cluster.ready(id).await;
+        }
+        cluster
+    }
+
+    /// Waits until the node is ready, as its probe says.
+    pub(crate) async fn ready(&self, id: u64) {
+        let address = self.http_address(id);
+        eventually("the node is ready", Duration::from_secs(20), || is_ready(&address)).await;
+    }
+
     async fn start_at(slot: ClusterSlot, options: ClusterOptions) -> Cluster {
+        let cluster = Cluster::launch_at(slot, options);
+        cluster.leader().await;
+        cluster
+    }
+
+    fn launch_at(slot: ClusterSlot, options: ClusterOptions) -> Cluster {
         let dir = tempfile::tempdir().unwrap();
         let ports = free_ports(3 * options.nodes as usize);
         let mut nodes = Vec::new();
@@ -96,7 +121,6 @@ impl Cluster {
         for id in 1..=options.nodes {
             cluster.launch(id);
         }
-        cluster.leader().await;
         cluster
     }
 
@@ -351,6 +375,15 @@ impl Cluster {
     fn node_mut(&mut self, id: u64) -> &mut Node {
         self.nodes.iter_mut().find(|node| node.id == id).unwrap()
     }
+}
+
+async fn is_ready(address: &str) -> Option<()> {
+    let mut stream = TcpStream::connect(address).await.ok()?;
+    let request = format!("GET /readyz HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.ok()?;
+    answer.starts_with("HTTP/1.1 200").then_some(())
 }
 
 impl Drop for Cluster {

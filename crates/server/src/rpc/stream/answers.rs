@@ -7,12 +7,11 @@ use holdfast_proto::Guarantee;
 use holdfast_proto::decode::operation::Opening;
 use holdfast_proto::encode;
 use holdfast_proto::v1::{self, Answer, Failure, answer, notice};
-use holdfast_service::Caller;
+use holdfast_service::{Caller, hidden_names};
 
 use super::super::Rpc;
 use super::super::door::Door;
 use super::super::failure::{stopping, unavailable};
-use super::super::hidden_names;
 use super::super::reads::status_on_stream;
 use super::super::response::{self, ResponseContext};
 use super::frame::{Frame, queued};

@@ -39,7 +39,7 @@ use self::relayed::Relayed;
 use self::served::Served;
 use self::write_buffer::WriteBuffer;
 use super::super::Rpc;
-use super::super::credentials::{authenticate, bind_opening};
+use super::super::credentials::bind_opening;
 use super::super::failure::{slow_reader, stopping};
 use super::super::message_sizes::RESPONSE_BYTES_MAX;
 use super::super::route::Destination;
@@ -290,8 +290,8 @@ impl FramedConnection {
                 }
                 plain::AUTH if matches!(self.state, State::Opening { .. }) => {
                     let credential = String::from_utf8_lossy(&piece.message);
-                    let service = self.front_end.rpc.door.service();
-                    self.caller = authenticate(service, self.caller.clone(), &credential)?;
+                    let rpc = &self.front_end.rpc;
+                    self.caller = rpc.authenticate(self.caller.clone(), &credential)?;
                 }
                 plain::AUTH => {
                     let words = "a credential is sent before the first frame; connect again";

@@ -4,9 +4,8 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 
 use holdfast_proto::v1::{BorrowedEvent, WatchEvents};
-use holdfast_service::VisibleNames;
+use holdfast_service::{VisibleNames, hidden_names};
 
-use super::super::hidden_names;
 use crate::events::{EventView, Recorded, SessionTexts, SessionView, message};
 
 thread_local! {

@@ -13,13 +13,12 @@ use holdfast_proto::failure::refused;
 use holdfast_proto::v1::{
     EventKind, Failure, HistoryRequest, HistoryResponse, Reason, SessionOwner, WatchEvent,
 };
-use holdfast_service::{Admitted, Caller, Method};
+use holdfast_service::{Admitted, Caller, Method, hidden_names};
 use prost::Message;
 use tokio::time::timeout;
 
 use super::super::Rpc;
 use super::super::failure::{bug, took_too_long};
-use super::super::hidden_names;
 use super::super::reads::changes_nothing;
 use super::super::route::Destination;
 use super::super::unary::CALL_TIMEOUT;

@@ -2,21 +2,26 @@
 
 use holdfast_core::{CycleLink, Outcome};
 use holdfast_proto::v1::{StatusResponse, Waiter, WatchEvent, WhyResponse};
-use holdfast_service::VisibleNames;
+
+use crate::visible_names::VisibleNames;
 
 /// In place of words that tell a hidden name.
 const HIDDEN_CYCLE: &str = "deadlock";
 
-pub(super) fn in_status(status: &mut StatusResponse, visible: &VisibleNames) {
+pub fn in_status(status: &mut StatusResponse, visible: &VisibleNames) {
     let in_memory = status.efficiency.iter_mut().flat_map(|memory| &mut memory.waiters);
     status.waiters.iter_mut().chain(in_memory).for_each(|waiter| in_waiter(waiter, visible));
 }
 
 fn in_waiter(waiter: &mut Waiter, visible: &VisibleNames) {
+    #[cfg(feature = "planted")]
+    if crate::planted::Bug::HiddenNameShown.is_active() {
+        return;
+    }
     waiter.also.retain(|name| visible.contain(name));
 }
 
-pub(super) fn in_why(why: &mut WhyResponse, visible: &VisibleNames) {
+pub fn in_why(why: &mut WhyResponse, visible: &VisibleNames) {
     if let Some(status) = &mut why.status {
         in_status(status, visible);
     }
@@ -36,7 +41,7 @@ pub(super) fn in_why(why: &mut WhyResponse, visible: &VisibleNames) {
     }
 }
 
-pub(super) fn in_event(event: &mut WatchEvent, visible: &VisibleNames) {
+pub fn in_event(event: &mut WatchEvent, visible: &VisibleNames) {
     event.names.retain(|name| visible.contain(name));
     let links = event.cycle.len();
     event.cycle.retain(|link| visible.contain(&link.waits_for));
@@ -46,7 +51,7 @@ pub(super) fn in_event(event: &mut WatchEvent, visible: &VisibleNames) {
 }
 
 /// Of an answer to the caller.
-pub(super) fn in_outcome(outcome: &mut Outcome, visible: &VisibleNames) {
+pub fn in_outcome(outcome: &mut Outcome, visible: &VisibleNames) {
     if let Outcome::Deadlock(cycle) = outcome
         && !visible.are_all()
     {

@@ -1,0 +1,216 @@
+//! `holdfast access can`: may a user do something, and which rule decides?
+
+use std::process::ExitCode;
+
+use clap::Args;
+use holdfast_core::{Principal, RoleName, Rule, Scope, Verb, Verbs};
+use serde::Serialize;
+
+use super::Policy;
+use super::policy_file::in_words;
+use crate::exit::{Code, Problem};
+use crate::global::Global;
+use crate::output::{self, Show};
+
+/// Tells whether a user may do something, and which rule decides.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit codes: 0 it may; 77 it may not.
+
+Examples:
+  holdfast access can token:billing exclusive billing/invoices
+  holdfast access can token:billing read 'billing/*'
+  holdfast access can cert:reports metrics")]
+pub(crate) struct CanArgs {
+    /// The user.
+    #[arg(value_parser = super::parse_principal)]
+    principal: Principal,
+    /// The verb; `holdfast access role create --help` lists them.
+    #[arg(value_parser = parse_verb)]
+    verb: Verb,
+    /// The name of a lock, or a prefix and * for all names that begin so. Not for verbs of the cluster.
+    name: Option<String>,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Verdict {
+    principal: String,
+    verb: &'static str,
+    name: Option<String>,
+    is_allowed: bool,
+    /// That decides. Null if none allows it.
+    role: Option<String>,
+    rule: Option<String>,
+    reason: String,
+}
+
+impl Show for Verdict {
+    fn to_table(&self) -> String {
+        format!("{}: {}\n", if self.is_allowed { "yes" } else { "no" }, self.reason)
+    }
+}
+
+pub(super) async fn run(args: CanArgs, global: &Global) -> Result<ExitCode, Problem> {
+    match (args.verb.scope(), &args.name) {
+        (Scope::Names, None) => {
+            let words = format!("{} is for locks: name one, or a prefix and *", args.verb.name());
+            return Err(Problem::new(Code::Usage, words));
+        }
+        (Scope::Cluster, Some(_)) => {
+            let words = format!("{} is for the whole cluster: leave out NAME", args.verb.name());
+            return Err(Problem::new(Code::Usage, words));
+        }
+        _ => {}
+    }
+    let policy = super::load(&global.calls()?).await?;
+    let verdict = decide(&policy, &args);
+    output::show(global.output, &verdict)?;
+    Ok(if verdict.is_allowed { ExitCode::SUCCESS } else { Code::Denied.into() })
+}
+
+fn decide(policy: &Policy, args: &CanArgs) -> Verdict {
+    let CanArgs { principal, verb, name } = args;
+    let decided = |deciding: Option<(&RoleName, Rule)>, reason: String| Verdict {
+        principal: principal.to_string(),
+        verb: verb.name(),
+        name: name.clone(),
+        is_allowed: deciding.is_some(),
+        role: deciding.as_ref().map(|(role, _)| role.to_string()),
+        rule: deciding.map(|(_, rule)| in_words(&rule)),
+        reason,
+    };
+    if policy.banned.contains(principal) {
+        let words = format!(
+            "everything was taken from {principal}; `holdfast access user grant {principal} ROLE` lets it act again"
+        );
+        return decided(None, words);
+    }
+    let roles: Vec<&RoleName> =
+        policy.roles.bindings.get(principal).into_iter().flatten().collect();
+    let mut near = Vec::new();
+    for role in &roles {
+        let rules = policy.roles.rules_of(role);
+        for rule in rules.into_iter().filter(|rule| verbs_of(rule).contains(*verb)) {
+            let words = format!("the role {role} allows {}", in_words(&rule));
+            if covers(&rule, name.as_deref()) {
+                return decided(Some((role, rule)), words);
+            }
+            near.push(words);
+        }
+    }
+    let asked = match name {
+        Some(name) => format!("{} for {name}", verb.name()),
+        None => verb.name().to_owned(),
+    };
+    let roles: Vec<&str> = roles.into_iter().map(RoleName::as_str).collect();
+    let words = match (roles.is_empty(), near.is_empty()) {
+        (true, _) => format!("the policy gives no role to {principal}"),
+        (false, true) => format!("no role of {principal} ({}) allows {asked}", roles.join(", ")),
+        (false, false) => {
+            format!("no rule of {principal} covers {asked}; the nearest: {}", near.join("; "))
+        }
+    };
+    decided(None, words)
+}
+
+fn verbs_of(rule: &Rule) -> Verbs {
+    match rule {
+        Rule::Names { verbs, .. } | Rule::Cluster { verbs } => *verbs,
+    }
+}
+
+fn covers(rule: &Rule, name: Option<&str>) -> bool {
+    match (rule, name) {
+        (Rule::Cluster { .. }, None) => true,
+        (Rule::Names { pattern, .. }, Some(name)) => match name.strip_suffix('*') {
+            Some(prefix) => pattern.covers_prefix(prefix),
+            None => pattern.matches(name),
+        },
+        _ => false,
+    }
+}
+
+fn parse_verb(text: &str) -> Result<Verb, String> {
+    Verb::parse(text).ok_or_else(|| format!("the verbs are {}", Verbs::of(Verb::ALL)))
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_proto::decode;
+    use holdfast_proto::v1;
+
+    use super::*;
+
+    fn policy() -> Policy {
+        let rule = |verbs: &[&str], pattern: &str| v1::AccessRule {
+            verbs: verbs.iter().map(|verb| (*verb).to_owned()).collect(),
+            pattern: pattern.to_owned(),
+        };
+        let roles = vec![v1::AccessRole {
+            name: "billing".to_owned(),
+            rules: vec![rule(&["read", "exclusive"], "billing/*"), rule(&["connect"], "")],
+        }];
+        let binding = |principal: &str, role: &str| v1::AccessBinding {
+            principal: principal.to_owned(),
+            roles: vec![role.to_owned()],
+        };
+        let bindings = vec![binding("cert:a", "billing"), binding("cert:b", "admin")];
+        let roles = decode::access_policy(v1::AccessPolicy { roles, bindings }).unwrap();
+        let banned = [Principal::parse("cert:c").unwrap()].into();
+        Policy { generation: 1, roles, tokens: Vec::new(), banned }
+    }
+
+    fn verdict(principal: &str, verb: Verb, name: Option<&str>) -> Verdict {
+        let principal = Principal::parse(principal).unwrap();
+        decide(&policy(), &CanArgs { principal, verb, name: name.map(str::to_owned) })
+    }
+
+    #[test]
+    fn the_rule_that_decides_is_named() {
+        let yes = verdict("cert:a", Verb::Exclusive, Some("billing/x"));
+        assert_eq!(yes.reason, "the role billing allows read exclusive for billing/*");
+        assert_eq!((yes.is_allowed, yes.role.as_deref()), (true, Some("billing")));
+        assert!(verdict("cert:a", Verb::Connect, None).is_allowed);
+        assert!(verdict("cert:b", Verb::Break, Some("*")).is_allowed);
+    }
+
+    #[test]
+    fn a_refusal_names_what_comes_near() {
+        let near = verdict("cert:a", Verb::Read, Some("bill*"));
+        assert!(
+            !near.is_allowed && near.reason.contains("the nearest: the role billing"),
+            "{near:?}"
+        );
+        let none = verdict("cert:a", Verb::Break, Some("billing/x"));
+        assert!(none.reason.contains("no role of cert:a (billing) allows break"), "{none:?}");
+        assert!(verdict("cert:c", Verb::Connect, None).reason.contains("everything was taken"));
+        assert!(verdict("cert:d", Verb::Connect, None).reason.contains("gives no role"));
+    }
+
+    /// The explanation must not differ from what the cluster does.
+    #[test]
+    fn the_explanation_decides_as_the_cluster_does() {
+        let grants = |principal: &str| {
+            let roles = policy().roles;
+            let bound = roles.bindings.get(&Principal::parse(principal).unwrap());
+            roles.grants(bound.into_iter().flatten())
+        };
+        for principal in ["cert:a", "cert:b", "cert:d"] {
+            let grants = grants(principal);
+            for verb in Verb::ALL.iter().copied() {
+                let verbs = Verbs::of(&[verb]);
+                if verb.scope() == Scope::Cluster {
+                    let found = verdict(principal, verb, None).is_allowed;
+                    assert_eq!(found, grants.allow_cluster(verb), "{principal} {verb:?}");
+                    continue;
+                }
+                for name in ["billing/x", "billing/", "billing", "other"] {
+                    let found = verdict(principal, verb, Some(name)).is_allowed;
+                    assert_eq!(found, grants.allow(verbs, name), "{principal} {verb:?} {name}");
+                    let prefix = format!("{name}*");
+                    let found = verdict(principal, verb, Some(&prefix)).is_allowed;
+                    assert_eq!(found, grants.cover(verbs, name), "{principal} {verb:?} {prefix}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! `holdfast access show`, `diff` and `apply`: the policy as a file.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use holdfast_proto::v1::access_change::Change;
+use holdfast_proto::{encode, v1};
+use serde::Serialize;
+
+use super::policy_file::{self, Difference, PolicyFile};
+use crate::exit::Problem;
+use crate::global::{Format, Global};
+use crate::output::{self, Show};
+use crate::text::quoted;
+
+/// The files differ, as diff(1) has it.
+const DIFFERENT: u8 = 1;
+
+/// Prints the policy as a file for `diff` and `apply`: roles, and the users that have them.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  holdfast access show > policy.toml
+  holdfast access show --output json")]
+pub(crate) struct ShowArgs {}
+
+/// Compares a policy file with the policy of the cluster.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit codes: 0 they are the same; 1 they differ.
+
+Examples:
+  holdfast access diff policy.toml
+  holdfast access diff policy.toml --output json")]
+pub(crate) struct DiffArgs {
+    /// The policy file.
+    file: PathBuf,
+}
+
+/// Makes a policy file the policy of the cluster: all of it at once.
+///
+/// Roles and users that are not in the file lose what they have. Tokens stay. If another administrator changes the policy
+/// at the same time, nothing is applied.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  holdfast access diff policy.toml
+  holdfast access apply policy.toml")]
+pub(crate) struct ApplyArgs {
+    /// The policy file.
+    file: PathBuf,
+}
+
+#[derive(Debug, Serialize)]
+struct Shown {
+    generation: u64,
+    #[serde(flatten)]
+    policy: PolicyFile,
+    #[serde(skip)]
+    text: String,
+}
+
+impl Show for Shown {
+    fn to_table(&self) -> String {
+        format!("# generation {}\n{}", self.generation, self.text)
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Differences {
+    /// Of the policy of the cluster, after the change if there is one.
+    generation: u64,
+    differences: Vec<Difference>,
+}
+
+impl Show for Differences {
+    fn to_table(&self) -> String {
+        if self.differences.is_empty() {
+            return "nothing differs\n".to_owned();
+        }
+        self.differences.iter().map(|difference| format!("{difference}\n")).collect()
+    }
+}
+
+pub(super) async fn show(global: &Global) -> Result<ExitCode, Problem> {
+    let found = super::load(&global.calls()?).await?;
+    let policy = PolicyFile::of(&found.roles);
+    let text = policy.to_toml()?;
+    output::show(global.output, &Shown { generation: found.generation, policy, text })
+}
+
+pub(super) async fn diff(args: &DiffArgs, global: &Global) -> Result<ExitCode, Problem> {
+    let wanted = policy_file::load(&args.file)?;
+    let found = super::load(&global.calls()?).await?;
+    let differences = policy_file::differences(&found.roles, &wanted);
+    let is_same = differences.is_empty();
+    output::show(global.output, &Differences { generation: found.generation, differences })?;
+    Ok(if is_same { ExitCode::SUCCESS } else { ExitCode::from(DIFFERENT) })
+}
+
+pub(super) async fn apply(args: &ApplyArgs, global: &Global) -> Result<ExitCode, Problem> {
+    let wanted = policy_file::load(&args.file)?;
+    let calls = global.calls()?;
+    let found = super::load(&calls).await?;
+    let differences = policy_file::differences(&found.roles, &wanted);
+    let mut generation = found.generation;
+    if !differences.is_empty() {
+        let replace = Change::Replace(encode::access::policy(&wanted));
+        let request = v1::ChangeAccessRequest {
+            changes: vec![v1::AccessChange { change: Some(replace) }],
+            expected_generation: Some(found.generation),
+            end_sessions: false,
+        };
+        generation = calls.change_access(request).await?;
+    }
+    if global.output == Format::Table {
+        let file = quoted(&args.file.to_string_lossy());
+        output::message(&format!("{file} is the policy of the cluster, generation {generation}"));
+    }
+    output::show(global.output, &Differences { generation, differences })
+}

@@ -1,0 +1,166 @@
+//! `holdfast access user`: who has which roles.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use holdfast_core::Principal;
+use holdfast_proto::v1::access_change::Change;
+use serde::Serialize;
+
+use super::Policy;
+use super::token::{self, TokenArgs};
+use crate::exit::Problem;
+use crate::global::Global;
+use crate::output::{self, Show};
+use crate::text::table;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum UserVerb {
+    Create(CreateArgs),
+    Grant(GrantArgs),
+    List(ListArgs),
+    Revoke(RevokeArgs),
+}
+
+/// Creates a user: gives it roles, and a token if it is token:NAME.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  holdfast access user create token:billing --role user --to billing.token
+  holdfast access user create cert:reports --role reader --role billing")]
+pub(crate) struct CreateArgs {
+    /// token:NAME, cert:NAME for the certificate of client NAME, or jwt:ISSUER:SUBJECT.
+    #[arg(value_parser = super::parse_principal)]
+    principal: Principal,
+    /// A role that the user gets. Can be given several times.
+    #[arg(long = "role", value_name = "ROLE", required = true)]
+    roles: Vec<String>,
+    #[command(flatten)]
+    token: TokenArgs,
+}
+
+/// Gives a user more roles. A user from whom everything was taken may act again.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  holdfast access user grant cert:reports billing")]
+pub(crate) struct GrantArgs {
+    /// The user.
+    #[arg(value_parser = super::parse_principal)]
+    principal: Principal,
+    /// The roles.
+    #[arg(value_name = "ROLE", required = true)]
+    roles: Vec<String>,
+}
+
+/// Lists the users: their roles, the number of their tokens, and those from whom everything was taken.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  holdfast access user list
+  holdfast access user list --output json")]
+pub(crate) struct ListArgs {}
+
+/// Takes everything from a user: its roles and its tokens; or, with --role, these roles alone.
+///
+/// The user is granted nothing from then on. Its heartbeats are refused, so its locks end within their TTL.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  holdfast access user revoke token:billing
+  holdfast access user revoke token:billing --end-sessions
+  holdfast access user revoke token:billing --role operator")]
+pub(crate) struct RevokeArgs {
+    /// The user.
+    #[arg(value_parser = super::parse_principal)]
+    principal: Principal,
+    /// Takes this role alone. Can be given several times.
+    #[arg(long = "role", value_name = "ROLE")]
+    roles: Vec<String>,
+    /// Ends the sessions of the user at once, and so frees its locks.
+    #[arg(long)]
+    end_sessions: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Users {
+    users: Vec<User>,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct User {
+    principal: String,
+    roles: Vec<String>,
+    tokens: u64,
+    /// Everything was taken from it.
+    is_banned: bool,
+}
+
+impl Users {
+    fn of(policy: &Policy) -> Users {
+        let mut users: BTreeMap<String, User> = BTreeMap::new();
+        for (principal, roles) in &policy.roles.bindings {
+            let roles = roles.iter().map(ToString::to_string).collect();
+            users.entry(principal.to_string()).or_default().roles = roles;
+        }
+        for token in &policy.tokens {
+            users.entry(token.principal.clone()).or_default().tokens += 1;
+        }
+        for principal in &policy.banned {
+            users.entry(principal.to_string()).or_default().is_banned = true;
+        }
+        let users = users.into_iter().map(|(principal, user)| User { principal, ..user });
+        Users { users: users.collect() }
+    }
+}
+
+impl Show for Users {
+    fn to_table(&self) -> String {
+        if self.users.is_empty() {
+            return "there are no users\n".to_owned();
+        }
+        let row = |user: &User| {
+            let roles = match (user.is_banned, user.roles.is_empty()) {
+                (true, _) => "everything was taken from it".to_owned(),
+                (false, true) => "none".to_owned(),
+                (false, false) => user.roles.join(", "),
+            };
+            vec![user.principal.clone(), user.tokens.to_string(), roles]
+        };
+        let rows: Vec<Vec<String>> = self.users.iter().map(row).collect();
+        table(&["USER", "TOKENS", "ROLES"], &rows)
+    }
+}
+
+pub(super) async fn run(verb: UserVerb, global: &Global) -> Result<ExitCode, Problem> {
+    match verb {
+        UserVerb::Create(CreateArgs { principal, roles, token }) if principal.is_token() => {
+            let changes = super::grants(&principal, &roles).collect();
+            token::create(global, &principal, token, changes).await
+        }
+        UserVerb::Create(CreateArgs { principal, roles, .. })
+        | UserVerb::Grant(GrantArgs { principal, roles }) => {
+            let changes = super::grants(&principal, &roles).collect();
+            let words = format!("{principal} has the roles {}", roles.join(", "));
+            super::make(global, changes, false, words).await
+        }
+        UserVerb::List(_) => {
+            let policy = super::load(&global.calls()?).await?;
+            output::show(global.output, &Users::of(&policy))
+        }
+        UserVerb::Revoke(RevokeArgs { principal, roles, end_sessions }) => {
+            let ended = if end_sessions { ", and ended its sessions" } else { "" };
+            let (changes, words) = match roles.is_empty() {
+                true => (
+                    vec![Change::Ban(principal.to_string())],
+                    format!("took everything from {principal}{ended}"),
+                ),
+                false => (
+                    roles
+                        .iter()
+                        .map(|role| Change::Revoke(super::binding(&principal, role)))
+                        .collect(),
+                    format!("took the roles {} from {principal}{ended}", roles.join(", ")),
+                ),
+            };
+            super::make(global, changes, end_sessions, words).await
+        }
+    }
+}
