@@ -11,6 +11,9 @@ Verbs:
                             Compare Holdfast with etcd, ZooKeeper and Redis under the same loads, in one
                             run; docs/performance/method.md. On Debian, as root, that installs etcd-server,
                             zookeeper and redis-server by apt-get.
+  conformance [LIBRARY...] [--only NAME]
+                            Try whether client libraries follow docs/protocol.md, on a real cluster
+                            with faults, and whether the suite catches drivers that misbehave.
   lint [--advisories] [--record-api]
                             Check formatting, clippy, documentation, Markdown, the shape of the
                             workspace, the compatibility of the client API and third-party

@@ -14,6 +14,7 @@ mod book;
 mod built;
 mod chaos;
 mod compare;
+mod conformance;
 mod failure;
 mod help;
 mod lint;
@@ -50,6 +51,7 @@ fn run(arguments: &[OsString]) -> Result<(), Failure> {
         Some("book") => book::run(rest),
         Some("chaos") => chaos::run(rest),
         Some("compare") => compare::run(rest),
+        Some("conformance") => conformance::run(rest),
         Some("stories") => stories::run(rest),
         Some("lint") => lint::run(lint::Options::parse(rest)?),
         Some("screenshots") => screenshots::run(rest),
