@@ -76,8 +76,8 @@ pub(crate) const SCENARIOS: &[Scenario] = scenarios! {
     "leader-killed" Faults => faults::leader_killed;
     "leader-moved" Faults => faults::leader_moved;
     "stopped-past-ttl" Faults => faults::stopped_past_ttl;
-    "cancel-leaves-no-waiter" Faults => faults::cancel_leaves_no_waiter;
-    "cancel-races-grant" Faults => faults::cancel_races_grant;
+    "cancel-leaves-no-waiter" Faults "cancel" => faults::cancel_leaves_no_waiter;
+    "cancel-races-grant" Faults "cancel" => faults::cancel_races_grant;
     "broken-while-away" Faults => faults::broken_while_away;
     "fork" Faults "fork" => faults::fork;
 };

@@ -1,7 +1,7 @@
 //! What a scenario plays on: the cluster, the driver, a rival, and names of its own.
 
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use holdfast_client::Client;
 use serde_json::{Value, json};
@@ -9,6 +9,9 @@ use serde_json::{Value, json};
 use crate::cluster::Cluster;
 use crate::driver::{Asked, Driver, Pending, Reply};
 use crate::finding::{Checked, ensure, violation};
+
+/// How long after a fault is over a client may need.
+pub(crate) const RECOVERY: Duration = Duration::from_secs(10);
 
 pub(crate) struct Stage<'a> {
     pub(crate) cluster: &'a mut Cluster,
@@ -58,6 +61,26 @@ impl<'a> Stage<'a> {
     pub(crate) async fn acquire(&self, request: Value) -> Checked<u64> {
         let pending = self.start_acquire(request).await?;
         self.granted(pending).await
+    }
+
+    /// As [`Stage::acquire`], after a fault: while no node serves the client, it may refuse calls at once.
+    pub(crate) async fn acquire_again(&self, request: Value) -> Checked<u64> {
+        let give_up = Instant::now() + RECOVERY;
+        loop {
+            let (name, pending) = self.start_acquire(request.clone()).await?;
+            let asked = pending.asked;
+            match pending.reply().await? {
+                Reply::Ok(granted) => return self.note_token(&name, &granted["token"], asked),
+                Reply::Err(error)
+                    if error["kind"] == "unavailable"
+                        && error["may_have_happened"] == false
+                        && Instant::now() < give_up =>
+                {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+                other => return violation(format!("{name} after a fault: {other}")),
+            }
+        }
     }
 
     /// `as` is the name of the lock's last part.
@@ -142,9 +165,7 @@ impl<'a> Stage<'a> {
         let given = self.tokens_given.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for TokenGiven { name, token, asked } in given {
             let of_hold = || {
-                events.iter().filter(|event| {
-                    event.token == token && event.names.iter().any(|it| *it == name)
-                })
+                events.iter().filter(|event| event.token == token && event.names.contains(&name))
             };
             if name.contains("/efficiency") {
                 // The efficiency tier writes no events.

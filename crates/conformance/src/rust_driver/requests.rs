@@ -38,7 +38,7 @@ impl Driver {
         match text(request, "op") {
             "hello" => {
                 let capabilities: &[&str] =
-                    if cfg!(feature = "planted") { &["misbehave"] } else { &[] };
+                    if cfg!(feature = "planted") { &["cancel", "misbehave"] } else { &["cancel"] };
                 Some(Ok(json!({"name": "rust", "capabilities": capabilities})))
             }
             "vectors" => {

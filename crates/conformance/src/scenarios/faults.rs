@@ -8,13 +8,11 @@ use serde_json::json;
 use super::locks::why;
 use crate::driver::Reply;
 use crate::finding::{Checked, broken, ensure, violation};
-use crate::stage::Stage;
+use crate::stage::{RECOVERY, Stage};
 
 const TTL: Duration = Duration::from_secs(6);
 const LONG_TTL: Duration = Duration::from_secs(30);
 const WAIT: Duration = Duration::from_secs(20);
-/// How long after a fault is over a client may need.
-const RECOVERY: Duration = Duration::from_secs(10);
 
 /// A broken connection costs nothing: hold and token stay.
 pub(super) async fn connection_broken(stage: &mut Stage<'_>) -> Checked {
@@ -41,7 +39,7 @@ pub(super) async fn short_cut(stage: &mut Stage<'_>) -> Checked {
     tokio::time::sleep(Duration::from_secs(3)).await;
     stage.held("a", "a").await?;
     stage.cluster.network.heal();
-    stage.acquire(json!({"client": "c", "name": "b", "wait_ms": 10_000})).await?;
+    stage.acquire_again(json!({"client": "c", "name": "b", "wait_ms": 10_000})).await?;
     let now = stage.held("a", "a").await?;
     ensure(now == token, || format!("the token became {now}"))?;
     stage.release("a", "released").await?;
@@ -83,7 +81,9 @@ pub(super) async fn cut_off(stage: &mut Stage<'_>) -> Checked {
     stage.cluster.network.heal();
     stage.lost("a", "a", "").await?;
     next.release().await.map_err(broken)?;
-    stage.acquire(json!({"client": "c", "name": "a", "wait_ms": 10_000, "as": "next"})).await?;
+    stage
+        .acquire_again(json!({"client": "c", "name": "a", "wait_ms": 10_000, "as": "next"}))
+        .await?;
     stage.close("c").await
 }
 
@@ -203,7 +203,9 @@ pub(super) async fn stopped_past_ttl(stage: &mut Stage<'_>) -> Checked {
         ));
     }
     next.release().await.map_err(broken)?;
-    stage.acquire(json!({"client": "c", "name": "a", "wait_ms": 10_000, "as": "next"})).await?;
+    stage
+        .acquire_again(json!({"client": "c", "name": "a", "wait_ms": 10_000, "as": "next"}))
+        .await?;
     stage.lost("a", "a", "").await?;
     stage.close("c").await
 }
