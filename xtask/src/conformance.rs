@@ -11,7 +11,11 @@ use crate::failure::Failure;
 use crate::process;
 
 /// The libraries, and the command of each one's driver. `{built}` is the directory of the binaries.
-const LIBRARIES: [(&str, &[&str]); 1] = [("rust", &["{built}/holdfast-rust-driver"])];
+const LIBRARIES: [(&str, &[&str]); 3] = [
+    ("rust", &["{built}/holdfast-rust-driver"]),
+    ("python-asyncio", &["python3", "sdks/python/conformance/driver.py"]),
+    ("python-blocking", &["python3", "sdks/python/conformance/driver.py", "--sync"]),
+];
 
 /// Names of libraries, all of them by default; the other options are the suite's own.
 pub(crate) fn run(options: &[OsString]) -> Result<(), Failure> {

@@ -20,6 +20,9 @@ Verbs:
                             dependencies. With --advisories, also check those against the advisory
                             database, which is fetched over the network. With --record-api, only
                             write additions to the client API down.
+  python [ARGUMENTS...]     Lint, type check and test sdks/python, in an environment of its own under
+                            target. The arguments are passed on to pytest. On Debian, as root, that
+                            installs python3-venv, postgresql and redis-server by apt-get.
   screenshots               Take pictures of the dashboard anew, into docs/screenshots. Needs chromium,
                             chromium-driver and some font, such as fonts-dejavu-core.
   stories [--only NAME] [--list] [--release]

@@ -19,6 +19,7 @@ mod failure;
 mod help;
 mod lint;
 mod process;
+mod python;
 mod screenshots;
 mod servers;
 mod stories;
@@ -54,6 +55,7 @@ fn run(arguments: &[OsString]) -> Result<(), Failure> {
         Some("conformance") => conformance::run(rest),
         Some("stories") => stories::run(rest),
         Some("lint") => lint::run(lint::Options::parse(rest)?),
+        Some("python") => python::run(rest),
         Some("screenshots") => screenshots::run(rest),
         Some("test") => test::run(test::Options::parse(rest)?),
         Some("upgrade") => upgrade::run(&upgrade::Options::parse(rest)?),

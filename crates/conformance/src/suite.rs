@@ -114,6 +114,12 @@ pub(crate) async fn misbehave(options: &Options) -> Result<bool, Finding> {
         if !driver.can("misbehave") {
             return Err(broken("this driver cannot misbehave"));
         }
+        if let Some(capability) = scenario.needs
+            && !driver.can(capability)
+        {
+            println!("skip     {mode}: no {capability}");
+            continue;
+        }
         match play(scenario, 100 + number, &mut cluster, &driver).await {
             Err(Finding::Violation(words)) => println!("caught   {mode} by {name}: {words}"),
             Ok(()) => {

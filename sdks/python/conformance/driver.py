@@ -18,8 +18,8 @@ import holdfast
 from holdfast import errors
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import misbehaviour  # noqa: E402
-import vectors  # noqa: E402
+import misbehaviour
+import vectors
 
 Request = Dict[str, Any]
 

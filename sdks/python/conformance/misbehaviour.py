@@ -22,7 +22,7 @@ def retry_new_id() -> None:
         stream_broke(state)
         state.ask_again_under_new_ids(lambda _: True)
 
-    State.stream_broke = broke  # type: ignore[method-assign]
+    setattr(State, "stream_broke", broke)  # noqa: B010
 
 
 def ack_early() -> None:
@@ -32,12 +32,12 @@ def ack_early() -> None:
         unsent = [entry_id for entry_id, entry in requests.items() if entry.first_sent_at is None]
         return min(unsent) - 1 if unsent else requests.last_id
 
-    InFlight.acked_through = acked_through  # type: ignore[method-assign]
+    setattr(InFlight, "acked_through", acked_through)  # noqa: B010
 
 
 def forget_cancel() -> None:
     """A request whose caller is gone is not cancelled."""
-    State.stage_cancel = lambda state, target, entry: None  # type: ignore[method-assign]
+    setattr(State, "stage_cancel", lambda state, target, entry: None)  # noqa: B010
 
 
 MODES: Dict[str, Callable[[], None]] = {

@@ -142,8 +142,8 @@ async fn carry(near: TcpStream, far_end: FarEnd) {
     let (from_far, to_far) = far.into_split();
     let both = async {
         tokio::join!(
-            pump(from_near, to_far, Direction::Requests, far_end.clone()),
-            pump(from_far, to_near, Direction::Answers, far_end.clone())
+            pump(from_near, to_far, Direction::Requests, breaks, far_end.clone()),
+            pump(from_far, to_near, Direction::Answers, breaks, far_end.clone())
         )
     };
     let mut watching = condition.clone();
@@ -163,6 +163,7 @@ async fn pump(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     direction: Direction,
+    breaks: u64,
     far_end: FarEnd,
 ) {
     let FarEnd { mut condition, carried_bytes, .. } = far_end;
@@ -172,8 +173,12 @@ async fn pump(
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         }
-        if condition.wait_for(|condition| !condition.is_cut(direction)).await.is_err() {
-            return;
+        let is_over =
+            |condition: &Condition| !condition.is_cut(direction) || condition.breaks != breaks;
+        // A wire that is broken and healed in one moment has lost what it held up.
+        match condition.wait_for(is_over).await {
+            Ok(condition) if condition.breaks == breaks => {}
+            _ => return,
         }
         if to.write_all(&buffer[..count]).await.is_err() {
             return;
@@ -217,6 +222,7 @@ mod tests {
         far.read_exact(&mut word).await.unwrap();
         assert_eq!(&word, b"word");
         wire.break_connections();
+        wire.heal();
         assert!(matches!(near.read(&mut word).await, Ok(0) | Err(_)));
     }
 

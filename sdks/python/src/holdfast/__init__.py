@@ -1,10 +1,10 @@
 """Holdfast: distributed locks with fencing tokens.
 
-    import holdfast
+import holdfast
 
-    hf = holdfast.Client("127.0.0.1:7420")
-    with hf.lock("order:42", wait=10) as guard:
-        write(guard.fence)    # the resource refuses a write whose token is out of date
+hf = holdfast.Client("127.0.0.1:7420")
+with hf.lock("order:42", wait=10) as guard:
+    write(guard.fence)    # the resource refuses a write whose token is out of date
 """
 
 from __future__ import annotations

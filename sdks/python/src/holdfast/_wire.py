@@ -57,10 +57,7 @@ def _prefixed(key: bytes, content: bytes) -> bytes:
 
 
 _ENCODERS: Dict[str, Dict[str, Tuple[Callable[[Any], bytes], bool]]] = {
-    name: {
-        field: (_field_encoder(number, kind), repeated)
-        for number, (field, kind, repeated) in fields.items()
-    }
+    name: {field: (_field_encoder(number, kind), repeated) for number, (field, kind, repeated) in fields.items()}
     for name, fields in MESSAGES.items()
 }
 

@@ -33,6 +33,14 @@ def _actor_of_task() -> int:
     return actor
 
 
+def _call_soon(loop: asyncio.AbstractEventLoop, what: Callable[[], None]) -> None:
+    try:
+        loop.call_soon_threadsafe(what)
+    except RuntimeError:
+        # The loop is closed, and with it the caller is gone.
+        pass
+
+
 async def _outcome_of(start: Callable[[Call], Call]) -> Call:
     """Waits for a call in the event loop."""
     loop = asyncio.get_running_loop()
@@ -42,14 +50,7 @@ async def _outcome_of(start: Callable[[Call], Call]) -> Call:
         if not done.done():
             done.set_result(None)
 
-    def on_done(_: Call) -> None:
-        try:
-            loop.call_soon_threadsafe(tell)
-        except RuntimeError:
-            # The loop is closed, and with it the caller is gone.
-            pass
-
-    call = start(Call(on_done=on_done))
+    call = start(Call(on_done=lambda _: _call_soon(loop, tell)))
     await done
     return call
 
@@ -235,7 +236,7 @@ class _Block:
                     block["cancelled"] = True
                     task.cancel()
 
-            guard.on_lost(lambda _: loop.call_soon_threadsafe(cancel))
+            guard.on_lost(lambda _: _call_soon(loop, cancel))
 
     async def __aexit__(
         self,
@@ -390,5 +391,5 @@ async def _wait_lost(guard: Union[AsyncGuard, AsyncGuardAll]) -> str:
         if not told.done():
             told.set_result(reason)
 
-    guard.on_lost(lambda reason: loop.call_soon_threadsafe(tell, reason))
+    guard.on_lost(lambda reason: _call_soon(loop, lambda: tell(reason)))
     return await told

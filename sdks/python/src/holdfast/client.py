@@ -325,7 +325,8 @@ def _wait_lost(guard: Union[Guard, GuardAll], timeout: Optional[float]) -> Optio
         guard.check()
     except Lost as lost:
         return lost.reason
-    lost_event, reasons = threading.Event(), []  # type: ignore[var-annotated]
+    lost_event = threading.Event()
+    reasons: List[str] = []
 
     def told(reason: str) -> None:
         reasons.append(reason)

@@ -50,9 +50,7 @@ class Deadlock(HoldfastError):
 
     def __init__(self, cycle: List[Dict[str, object]]) -> None:
         self.cycle = cycle
-        links = ", ".join(
-            f"session {link['session']} waits for {link['waits_for']}" for link in cycle
-        )
+        links = ", ".join(f"session {link['session']} waits for {link['waits_for']}" for link in cycle)
         super().__init__(f"to wait would be a deadlock: {links}; release what you hold")
 
 
@@ -61,9 +59,7 @@ class Died(HoldfastError):
 
     def __init__(self, since: int) -> None:
         self.since = since
-        super().__init__(
-            f"an older actor is in the way; release what you hold and ask again with since={since}"
-        )
+        super().__init__(f"an older actor is in the way; release what you hold and ask again with since={since}")
 
 
 _LOSSES = {

@@ -261,9 +261,7 @@ def _converted(hold: Hold, result: Message) -> Optional[HoldfastError]:
     return Rejected("unspecified", _UNKNOWN, True)
 
 
-def _acquired(
-    state: State, now: int, request_id: int, entry: Entry, result: Message, is_wanted: bool
-) -> Any:
+def _acquired(state: State, now: int, request_id: int, entry: Entry, result: Message, is_wanted: bool) -> Any:
     if "granted" in result:
         grants = [result["granted"]]
     elif "all_granted" in result:
@@ -285,9 +283,7 @@ def _acquired(
     return _take_holds(state, now, request_id, entry, grants, result.get("logical_time_ms", 0))
 
 
-def _take_holds(
-    state: State, now: int, request_id: int, entry: Entry, grants: List[Message], at_ms: int
-) -> Any:
+def _take_holds(state: State, now: int, request_id: int, entry: Entry, grants: List[Message], at_ms: int) -> Any:
     members = [member["name"] for member in entry.fields.get("members", ())]
     if members:
         # A retry is told what is still held, and some may have ended in the meantime.
@@ -305,9 +301,7 @@ def _take_holds(
     return holds
 
 
-def _take_hold(
-    state: State, request_id: int, entry: Entry, grant: Message, loss: Loss, since: Optional[int]
-) -> Hold:
+def _take_hold(state: State, request_id: int, entry: Entry, grant: Message, loss: Loss, since: Optional[int]) -> Hold:
     assert state.leases is not None
     acquire = grant.get("acquire_request_id", 0) or request_id
     number = state.requests.reserve_id() if (acquire, request_id) in state.holds else request_id

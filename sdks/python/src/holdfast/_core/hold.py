@@ -74,7 +74,7 @@ class Hold:
         self.call = call
         self.name: str = grant.get("name", "")
         self.since = since
-        self.is_best_effort = grant.get("guarantee", 0) != LINEARIZABLE
+        self.is_best_effort = bool(grant.get("guarantee", 0) != LINEARIZABLE)
         self.held_as = held_as
         self.loss = loss
         #: The cluster itself ended the hold, so there is nothing to release.

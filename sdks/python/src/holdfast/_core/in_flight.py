@@ -95,7 +95,11 @@ class InFlight:
         """Removes a request that was answered, or whose answer is no longer needed."""
         self._staged.pop(entry_id, None)
         entry = self._row.pop(entry_id, None)
-        return self._waiting.pop(entry_id, None) if entry is None else entry
+        if entry is None:
+            entry = self._waiting.pop(entry_id, None)
+        if self.is_empty:
+            self.answers_due_from = None
+        return entry
 
     def take_out(self, is_meant: Callable[[Entry], bool]) -> List[Entry]:
         ids = [entry_id for entry_id, entry in self.items() if is_meant(entry)]

@@ -158,7 +158,7 @@ class Session:
             assert self._hello is not None
             request_id = self._hello.request_id
             told = frame.get("answers", [])
-            hello = next((it for it in told if it.get("request_id", 0) == request_id), {})
+            hello: Message = next((it for it in told if it.get("request_id", 0) == request_id), {})
             if "failure" in hello:
                 return self._on_hello_failed(now, hello["failure"], with_farewell=False)
             if "open" not in hello and "resume" not in hello:
@@ -206,6 +206,8 @@ class Session:
                 self._is_approaching = True
                 self.outputs.append(Connect(self._leader))
             self.state.stage_due(now)
+            # Only so that it is known when the next answer is due.
+            self.state.requests.is_answer_overdue(now)
         return None
 
     def handle_quiet(self, now: int) -> None:

@@ -245,6 +245,8 @@ class State:
         caller, entry.caller = entry.caller, None
         if caller is not None:
             self.outputs.append(Completed(caller, outcome))
+        if self.requests.is_empty:
+            self.callers_wait_until = None
 
     def settle(self, entry_id: int, outcome: Any) -> None:
         """Takes a request out, and tells its caller."""
