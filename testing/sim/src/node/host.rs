@@ -87,6 +87,14 @@ impl CallLedger {
         self.calls.insert(wait);
     }
 
+    /// A heartbeat comes that may be deferred. An engine that is halted refuses it at once. Its client sees nothing of
+    /// that if the stream ends in the same turn.
+    pub(super) fn heartbeat(&mut self, session: SessionId, now: Duration, is_halted: bool) {
+        if !is_halted {
+            self.deferred.entry(session).or_insert(now);
+        }
+    }
+
     /// Tells whether it was not open before.
     pub(super) fn opens(&mut self, key: StreamKey) -> bool {
         self.streams.entry(key.session).or_default().insert(key.stream)
@@ -253,5 +261,31 @@ fn refusal(reason: Unavailable) -> Refusal {
         }
         Unavailable::OutOfSpace => Refusal::OutOfSpace,
         Unavailable::Overloaded | Unavailable::ShuttingDown => Refusal::Overloaded,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SESSION: SessionId = SessionId(7);
+
+    /// What is found 6 s after a heartbeat came.
+    fn complaint(is_halted: bool) -> Option<Output> {
+        let mut ledger = CallLedger::default();
+        ledger.heartbeat(SESSION, Duration::from_secs(1), is_halted);
+        ledger.closed(StreamKey { session: SESSION, stream: StreamId(1) });
+        ledger.turn_began = Duration::from_secs(7);
+        ledger.complaint_about_deferred()
+    }
+
+    #[test]
+    fn a_deferred_heartbeat_that_is_never_proposed_is_found_though_its_stream_has_ended() {
+        assert!(matches!(complaint(false), Some(Output::Broken { checker: "callers", .. })));
+    }
+
+    #[test]
+    fn a_heartbeat_that_a_halted_engine_refused_is_not_deferred() {
+        assert!(complaint(true).is_none());
     }
 }

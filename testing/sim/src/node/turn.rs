@@ -233,7 +233,7 @@ impl Node {
         let number = ledger.sent(reply_to);
         match body {
             Body::Command(touch @ Command::Touch { .. }) if ledger.deferrable.contains(&stream) => {
-                ledger.deferred.entry(stream.session).or_insert(now);
+                ledger.heartbeat(stream.session, now, engine.is_halted());
                 engine.defer(stream, GROUP, vec![(number, touch)]);
             }
             Body::Command(command) => engine.frame(stream, GROUP, vec![(number, command)]),
