@@ -6,7 +6,7 @@
 //!
 //! - `driver`: the child process and what it is asked. `cluster`, `audit`: the nodes, and what they wrote down.
 //! - `scenarios`: what is played, on a `stage`. `vector_check`: cases of the pure parts.
-//! - `suite`: plays all, and tells what it found.
+//! - `suite`: plays all, and tells what it found. `soak`: random faults, judged in the same way.
 //! - `rust_driver`: the driver of the Rust library.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command talks to its terminal")]
@@ -15,7 +15,9 @@ mod audit;
 mod cluster;
 mod driver;
 mod finding;
+mod judge;
 mod scenarios;
+mod soak;
 mod stage;
 mod suite;
 mod vector_check;
@@ -37,6 +39,8 @@ struct Arguments {
 enum Verb {
     /// Plays the scenarios with a driver.
     Run(suite::Options),
+    /// Plays random faults for some minutes while several clients of the driver compete.
+    Soak(soak::Options),
     /// Shows that the suite catches a driver that misbehaves.
     Misbehave(suite::Options),
     /// Writes the vectors into a directory.
@@ -49,6 +53,7 @@ enum Verb {
 async fn main() -> ExitCode {
     let outcome = match Arguments::parse().verb {
         Verb::Run(options) => suite::run(&options).await,
+        Verb::Soak(options) => soak::run(&options).await,
         Verb::Misbehave(options) => suite::misbehave(&options).await,
         Verb::Vectors { directory } => {
             vectors::write(&directory).map(|()| true).map_err(finding::broken)

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::cluster::Cluster;
 use crate::driver::{Asked, Driver, Pending, Reply};
 use crate::finding::{Checked, ensure, violation};
+use crate::judge::{TokenGiven, judge_tokens};
 
 /// How long after a fault is over a client may need.
 pub(crate) const RECOVERY: Duration = Duration::from_secs(10);
@@ -20,14 +21,6 @@ pub(crate) struct Stage<'a> {
     /// Locks of this scenario have names that begin so.
     pub(crate) prefix: String,
     tokens_given: Mutex<Vec<TokenGiven>>,
-}
-
-/// The driver gave this token after it was asked.
-#[derive(Debug, Clone)]
-struct TokenGiven {
-    name: String,
-    token: String,
-    asked: Asked,
 }
 
 impl<'a> Stage<'a> {
@@ -161,34 +154,10 @@ impl<'a> Stage<'a> {
     pub(crate) async fn judge_tokens(&self) -> Checked {
         // What ended by now is in the files a moment later.
         tokio::time::sleep(Duration::from_millis(200)).await;
-        let events = self.cluster.audit.events();
-        let given = self.tokens_given.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        for TokenGiven { name, token, asked } in given {
-            let of_hold = || {
-                events.iter().filter(|event| event.token == token && event.names.contains(&name))
-            };
-            if name.contains("/efficiency") {
-                // The efficiency tier writes no events.
-                continue;
-            }
-            let was_granted =
-                of_hold().any(|event| !event.ends_hold() || event.kind == "converted");
-            let is_handed_over = of_hold().any(|event| event.kind == "transferred");
-            ensure(was_granted || is_handed_over, || {
-                format!("the driver gave the token {token} of {name}, which was never granted")
-            })?;
-            // Readers share a token: the last of their ends counts.
-            let ends = of_hold().filter(|event| event.ends_hold() && event.kind != "converted");
-            if let Some(end) = ends.map(|event| event.unix_ms).max()
-                && asked.unix_ms > end
-            {
-                let late = asked.unix_ms - end;
-                return violation(format!(
-                    "the driver gave the token {token} of {name} {late} ms after the hold's end"
-                ));
-            }
-        }
-        Ok(())
+        let mut given = self.tokens_given.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        // The efficiency tier writes no events.
+        given.retain(|token| !token.name.contains("/efficiency"));
+        judge_tokens(&given, &self.cluster.audit.events())
     }
 }
 

@@ -7,7 +7,7 @@
 mod endpoints;
 mod fence;
 mod lease;
-mod random;
+pub mod random;
 
 use std::io;
 use std::path::Path;

@@ -24,7 +24,8 @@ def _lease(case: Case) -> Case:
         elif does in ("granted", "granted_best_effort"):
             leases.granted(hold, deadline, does == "granted_best_effort")
         elif does == "renewal_sent":
-            leases.renewal_sent(hold, renewal, step["sent_at"], step["ttl_ms"] * MS)
+            ttl_ms = step["ttl_ms"]
+            leases.renewal_sent(hold, renewal, step["sent_at"], None if ttl_ms is None else ttl_ms * MS)
         elif does == "renewed":
             leases.renewed(hold, renewal, deadline)
         elif does == "renewal_refused":

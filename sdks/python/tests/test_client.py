@@ -231,3 +231,21 @@ def test_a_blocked_event_loop_keeps_its_locks(holdfast_server: Server) -> None:
                 assert guard.token == token
 
     asyncio.run(play())
+
+
+def test_a_callback_may_block_and_ask_for_another_lock(
+    holdfast_server: Server, holdfast_client: holdfast.Client
+) -> None:
+    guard = holdfast_client.lock("called-back").acquire()
+    told: list = []
+    done = threading.Event()
+
+    def on_lost(reason: str) -> None:
+        with holdfast_client.lock("in-a-callback", wait=5) as other:
+            told.append((reason, other.is_held))
+        done.set()
+
+    guard.on_lost(on_lost)
+    holdfast_server.break_lock("called-back")
+    assert done.wait(10) and told == [("broken", True)]
+    guard.release()

@@ -23,26 +23,28 @@ fn input(random: &mut Random) -> Value {
     let (mut now, mut logical) = (5_000 * MS + random.below(MS), random.below(1_000_000_000));
     let opened = json!({"sent_at": now, "logical_ms": logical});
     let mut steps = Vec::new();
-    for renewal in 0..random.below(9) {
+    for _ in 0..random.below(9) {
         let pause = random.below(ttl_ms);
         now += pause * MS + random.below(MS);
         // The answer's logical time is later than the sending, and may come out of order.
         logical += pause + random.below(50);
         let sent_at = now - random.below(1_000) * MS;
-        let hold = random.below(HOLDS);
+        // Few holds and renewals, so that several renewals of a hold are under way at once.
+        let (hold, renewal) = (random.below(HOLDS), random.below(3));
         let deadline_ms = match random.below(3) {
             0 => None,
             _ => Some(logical + random.below(60_000)),
         };
-        let ttl = 1 + random.below(20_000);
+        // A renewal without a TTL keeps the one that the hold has.
+        let ttl = Some(1 + random.below(20_000)).filter(|ttl| ttl % 3 != 0);
         steps.push(match random.below(12) {
             0..=2 => json!({"do": "answered", "sent_at": sent_at, "logical_ms": logical}),
             3 => json!({"do": "answered_best_effort", "sent_at": sent_at, "logical_ms": random.below(100_000)}),
             4..=5 => json!({"do": "granted", "hold": hold, "deadline_ms": deadline_ms}),
             6 => json!({"do": "granted_best_effort", "hold": hold, "deadline_ms": deadline_ms}),
             7 => json!({"do": "renewal_sent", "hold": hold, "renewal": renewal, "sent_at": now, "ttl_ms": ttl}),
-            8 => json!({"do": "renewed", "hold": hold, "renewal": renewal.saturating_sub(1), "deadline_ms": deadline_ms}),
-            9 => json!({"do": "renewal_refused", "hold": hold, "renewal": renewal.saturating_sub(1)}),
+            8 => json!({"do": "renewed", "hold": hold, "renewal": renewal, "deadline_ms": deadline_ms}),
+            9 => json!({"do": "renewal_refused", "hold": hold, "renewal": renewal}),
             10 => json!({"do": "ended", "hold": hold}),
             _ => json!({"do": *random.of(&["best_effort_restarts", "leader_lost"])}),
         });
@@ -70,7 +72,10 @@ pub(super) fn answer(input: &Value) -> Value {
             "answered_best_effort" => leases.answered_best_effort(local(step), logical(step)),
             "granted" => leases.granted(hold, deadline),
             "granted_best_effort" => leases.granted_best_effort(hold, deadline),
-            "renewal_sent" => leases.renewal_sent(hold, renewal, local(step), span(step, "ttl_ms")),
+            "renewal_sent" => {
+                let ttl = step["ttl_ms"].as_u64().map(Duration::from_millis);
+                leases.renewal_sent(hold, renewal, local(step), ttl);
+            }
             "renewed" => leases.renewed(hold, renewal, deadline),
             "renewal_refused" => leases.renewal_refused(hold, renewal),
             "ended" => leases.ended(hold),

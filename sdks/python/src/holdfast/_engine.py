@@ -14,6 +14,7 @@ import atexit
 import errno
 import logging
 import os
+import queue
 import random
 import secrets
 import select
@@ -102,7 +103,8 @@ class Engine:
         self._wake_in: Optional[socket.socket] = None
         self._wake_out: Optional[socket.socket] = None
         self._posts: Deque[Callable[[int], None]] = deque()
-        self._deferred: Deque[Callable[[], None]] = deque()
+        self._callbacks_lock = threading.Lock()
+        self._callbacks: Optional[queue.SimpleQueue[Optional[Callable[[], None]]]] = None
         self._dial_number = 0
         self._sleeps_until = 0
         self._heard_at = 0
@@ -114,6 +116,8 @@ class Engine:
         """Sends a request. The call has its outcome later."""
         with self._lock:
             session, now = self._running(), _clock.now()
+            # A guard that was dropped is released before its thread asks again.
+            self._take_posts(now)
             if entry.kind != "release" and not session.breaker.is_closed:
                 call.resolve(session.state.unavailable(False))
                 return call
@@ -163,7 +167,7 @@ class Engine:
             self._session.handle_request(now, Entry("release", hold=hold))
 
     def watch(self, hold: Hold, callback: Callable[[str], None]) -> None:
-        """The callback is called by the engine's thread when the hold is lost, also if no message tells it."""
+        """Calls back, in a thread for that, when the hold is lost, also if no message tells it."""
         with self._lock:
             hold.loss.when_reported(lambda reason: self._defer(lambda: callback(reason)))
             if self._session is not None:
@@ -171,8 +175,13 @@ class Engine:
                 self._wake_if_late(self._session)
 
     def _defer(self, what: Callable[[], None]) -> None:
-        self._deferred.append(what)
-        self._wake()
+        """The program's own code runs in a thread of its own: it may block, and may ask for other locks."""
+        with self._callbacks_lock:
+            if self._callbacks is None:
+                self._callbacks = queue.SimpleQueue()
+                arguments = (self._callbacks,)
+                threading.Thread(target=_call_back, args=arguments, name="holdfast-callbacks", daemon=True).start()
+            self._callbacks.put(what)
 
     def close(self, call: Call) -> Call:
         with self._lock:
@@ -217,8 +226,7 @@ class Engine:
         while epoch is self.epoch:
             with self._lock:
                 now = _clock.now()
-                while self._posts:
-                    self._posts.popleft()(now)
+                self._take_posts(now)
                 self._note_idle(session, now)
                 session.handle_timeout(now)
                 self._pump(session, now)
@@ -228,7 +236,6 @@ class Engine:
                 self._sleeps_until = _FOR_EVER if due is None else due
                 timeout = None if due is None else max(0, due - now) // MS + 1
                 connection = self._connection
-            self._run_deferred()
             if self._posts:
                 continue
             poll = select.poll()
@@ -243,13 +250,17 @@ class Engine:
                     self._empty_wake()
                 if connection is not None and connection is self._connection:
                     self._mind_connection(session, connection, connection.fileno() in ready)
-            self._run_deferred()
         with self._lock:
             if epoch is self.epoch:
                 for end in (self._wake_in, self._wake_out):
                     if end is not None:
                         end.close()
-        self._run_deferred()
+                if self._callbacks is not None:
+                    self._callbacks.put(None)
+
+    def _take_posts(self, now: int) -> None:
+        while self._posts:
+            self._posts.popleft()(now)
 
     def _mind_connection(self, session: Session, connection: Connection, is_ready: bool) -> None:
         now = _clock.now()
@@ -369,20 +380,23 @@ class Engine:
         except BlockingIOError:
             pass
 
-    def _run_deferred(self) -> None:
-        while self._deferred:
-            what = self._deferred.popleft()
-            try:
-                what()
-            except Exception:
-                _log.exception("a callback of the program failed")
-
     def after_fork_in_child(self) -> None:
         # The parent's connection is closed here, and not shut down: that would end it there, too.
         for inherited in (self._connection, self._wake_in, self._wake_out):
             if inherited is not None:
                 inherited.close()
         self._begin_epoch()
+
+
+def _call_back(callbacks: "queue.SimpleQueue[Optional[Callable[[], None]]]") -> None:
+    while True:
+        callback = callbacks.get()
+        if callback is None:
+            return
+        try:
+            callback()
+        except Exception:
+            _log.exception("a callback of the program failed")
 
 
 _engines: "weakref.WeakSet[Engine]" = weakref.WeakSet()

@@ -54,7 +54,7 @@ class HeldLocks:
         return not self.is_held or min(hold.at_risk_from() for hold in self._holds) <= _clock.now()
 
     def on_lost(self, callback: Callable[[str], None]) -> None:
-        """Calls back with the reason when the lock is lost. The library's thread does it: be quick there."""
+        """Calls back with the reason when the lock is lost, in a thread of the library's."""
         for hold in self._holds[:1]:
             self._engine.watch(hold, callback)
         for hold in self._holds[1:]:

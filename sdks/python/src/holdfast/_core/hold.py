@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Callable, List, Optional
 
 from .._wire import Message
@@ -16,26 +17,31 @@ LINEARIZABLE = 1
 class Loss:
     """The first reason for which a hold, or one of several that are held together, was lost."""
 
-    __slots__ = ("_callbacks", "reason")
+    __slots__ = ("_callbacks", "_lock", "reason")
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self.reason: Optional[str] = None
         self._callbacks: List[Callable[[str], None]] = []
 
     def report(self, reason: str) -> None:
         """Only the first reason counts."""
-        if self.reason is None:
+        with self._lock:
+            if self.reason is not None:
+                return
             self.reason = reason
             callbacks, self._callbacks = self._callbacks, []
-            for callback in callbacks:
-                callback(reason)
+        for callback in callbacks:
+            callback(reason)
 
     def when_reported(self, callback: Callable[[str], None]) -> None:
-        """The callback must be quick: it is called within the session."""
-        if self.reason is not None:
-            callback(self.reason)
-        else:
-            self._callbacks.append(callback)
+        """The callback must be quick: it is called within the session, or by a guard."""
+        with self._lock:
+            reason = self.reason
+            if reason is None:
+                self._callbacks.append(callback)
+        if reason is not None:
+            callback(reason)
 
 
 class HeldAs:

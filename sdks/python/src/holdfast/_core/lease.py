@@ -2,6 +2,8 @@
 
 A request that was sent at S and answered with the logical time L is a sample. With it, a deadline D cannot pass before
 `S + (D - L) x 0.98 - 2 ms`. `docs/protocol.md` derives that.
+
+Guards read leases from any thread, without a lock. So each write leaves a bound that is sound at every moment.
 """
 
 from __future__ import annotations
@@ -31,6 +33,16 @@ class Sample(NamedTuple):
         return safe_end(self.sent_at, max(0, deadline_ms - self.logical_ms) * MS)
 
 
+class UnansweredRenewal:
+    __slots__ = ("end", "is_overtaken")
+
+    def __init__(self, end: Optional[int]) -> None:
+        #: A renewal can shorten a hold when it is applied, not when its answer comes. `None`: it keeps the TTL.
+        self.end = end
+        #: Another one was answered since this one was sent. Which of the two was applied last is not known.
+        self.is_overtaken = False
+
+
 class HoldLease:
     __slots__ = ("is_best_effort", "own_deadline", "own_span", "unanswered_renewals")
 
@@ -38,8 +50,7 @@ class HoldLease:
         self.is_best_effort = is_best_effort
         self.own_deadline = own_deadline
         self.own_span = 0
-        #: A renewal can shorten a hold when it is applied, not when its answer comes.
-        self.unanswered_renewals: Dict[int, int] = {}
+        self.unanswered_renewals: Dict[int, UnansweredRenewal] = {}
 
 
 class Leases:
@@ -89,18 +100,28 @@ class Leases:
             lease.own_span = max(0, lease.own_deadline - sample.logical_ms) * MS
         self._holds[hold] = lease
 
-    def renewal_sent(self, hold: int, renewal: int, sent_at: int, ttl: int) -> None:
+    def renewal_sent(self, hold: int, renewal: int, sent_at: int, ttl: Optional[int]) -> None:
         """Of several sendings the first counts."""
         lease = self._holds.get(hold)
         if lease is not None:
-            lease.unanswered_renewals.setdefault(renewal, safe_end(sent_at, ttl))
+            end = None if ttl is None else safe_end(sent_at, ttl)
+            lease.unanswered_renewals.setdefault(renewal, UnansweredRenewal(end))
 
     def renewed(self, hold: int, renewal: int, deadline_ms: Optional[int]) -> None:
+        """The deadline of the renewal that was applied last counts. If that is not known, the earlier one does."""
         lease = self._holds.get(hold)
-        if lease is not None:
+        if lease is None:
+            return
+        sent = lease.unanswered_renewals.get(renewal)
+        if sent is None or not sent.is_overtaken or lease.own_deadline is None:
             lease.own_deadline = deadline_ms
-            lease.unanswered_renewals.pop(renewal, None)
-            self._insert(hold, lease)
+        elif deadline_ms is not None:
+            lease.own_deadline = min(lease.own_deadline, deadline_ms)
+        # In this order: a guard that reads meanwhile sees one of the two bounds.
+        lease.unanswered_renewals.pop(renewal, None)
+        for other in lease.unanswered_renewals.values():
+            other.is_overtaken = True
+        self._insert(hold, lease)
 
     def renewal_refused(self, hold: int, renewal: int) -> None:
         """The renewal did not take effect, and will not."""
@@ -147,7 +168,9 @@ class Leases:
         return self._last_answered_sent_at + self.span // 3
 
     def _own_end(self, lease: HoldLease) -> Optional[int]:
-        ends = list(lease.unanswered_renewals.values())
+        # A copy: guards read while the session's thread writes.
+        renewals = tuple(lease.unanswered_renewals.values())
+        ends = [sent.end for sent in renewals if sent.end is not None]
         if lease.own_deadline is not None:
             sample = self._sample_for(lease)
             ends.append(0 if sample is None else sample.safe_end_of(lease.own_deadline))

@@ -207,9 +207,10 @@ class State:
             if entry is None:
                 continue
             operations.append(entry.operation(entry_id))
-            ttl_ms = entry.fields.get("ttl_ms")
-            if entry.kind == "renew" and entry.hold is not None and ttl_ms and self.leases is not None:
-                self.leases.renewal_sent(entry.hold.lease, entry_id, now, ttl_ms * MS)
+            if entry.kind == "renew" and entry.hold is not None and self.leases is not None:
+                ttl_ms = entry.fields.get("ttl_ms")
+                ttl = None if ttl_ms is None else ttl_ms * MS
+                self.leases.renewal_sent(entry.hold.lease, entry_id, now, ttl)
                 self.watch_again(entry.hold)
             self.requests.mark_sent(entry_id, now, now + entry.own_wait() + self.answer_patience)
         return encode("ClientFrame", {"acked_through": acked_through, "operations": operations})
