@@ -13,7 +13,6 @@ from .aio import AsyncClient, AsyncGuard, AsyncGuardAll, AsyncLeadership
 from .client import Client, Election, Guard, GuardAll, Leadership, Lock, LockAll
 from .errors import (
     Busy,
-    Cancelled,
     Closed,
     Deadlock,
     Died,
@@ -34,7 +33,6 @@ __all__ = [
     "AsyncGuardAll",
     "AsyncLeadership",
     "Busy",
-    "Cancelled",
     "Client",
     "Closed",
     "Deadlock",

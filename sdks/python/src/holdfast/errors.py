@@ -6,7 +6,6 @@ from typing import Dict, List, Optional
 
 __all__ = [
     "Busy",
-    "Cancelled",
     "Closed",
     "Deadlock",
     "Died",
@@ -36,13 +35,6 @@ class TimedOut(HoldfastError):
 
     def __init__(self) -> None:
         super().__init__("the lock did not become free within the wait")
-
-
-class Cancelled(HoldfastError):
-    """The request was cancelled."""
-
-    def __init__(self) -> None:
-        super().__init__("the request was cancelled")
 
 
 class Deadlock(HoldfastError):
