@@ -9,6 +9,7 @@ use std::path::Path;
 use crate::built;
 use crate::failure::Failure;
 use crate::process;
+use crate::servers;
 
 /// The libraries, and the command of each one's driver. `{built}` is the directory of the binaries.
 const LIBRARIES: [(&str, &[&str]); 3] = [
@@ -22,6 +23,7 @@ pub(crate) fn run(options: &[OsString]) -> Result<(), Failure> {
     let is_library =
         |option: &&OsString| LIBRARIES.iter().any(|(name, _)| option.to_str() == Some(name));
     let (chosen, options): (Vec<_>, Vec<_>) = options.iter().partition(is_library);
+    servers::see_to(&[servers::PYTHON])?;
     process::run(&mut process::cargo(["build", "--locked", "--quiet", "--package=holdfast"]))?;
     let suite = ["build", "--locked", "--quiet", "--package=holdfast-conformance"];
     process::run(process::cargo(suite).args(["--features=planted", "--bins"]))?;

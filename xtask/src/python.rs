@@ -11,7 +11,7 @@ use crate::servers::{self, Server};
 const LIBRARY: &str = "sdks/python";
 
 const SERVERS: [Server; 4] = [
-    Server { name: "Python", program: "python3", debian_package: "python3" },
+    servers::PYTHON,
     // Debian has it in a package of its own.
     Server {
         name: "venv",

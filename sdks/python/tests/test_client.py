@@ -233,6 +233,48 @@ def test_a_blocked_event_loop_keeps_its_locks(holdfast_server: Server) -> None:
     asyncio.run(play())
 
 
+def test_one_lock_object_serves_several_threads_and_tasks(
+    holdfast_server: Server, holdfast_client: holdfast.Client
+) -> None:
+    lock = holdfast_client.lock("readers", shared=True)
+    inside, leave = threading.Barrier(2), threading.Event()
+    held: list = []
+
+    def stay() -> None:
+        with lock as guard:
+            inside.wait(10)
+            leave.wait(10)
+            held.append(guard.is_held)
+
+    thread = threading.Thread(target=stay)
+    thread.start()
+    with lock:
+        inside.wait(10)
+    leave.set()
+    thread.join()
+    assert held == [True]
+
+    async def play() -> None:
+        async with holdfast.AsyncClient(holdfast_server.endpoint) as client:
+            lock = client.lock("readers", shared=True)
+            entered, leave = asyncio.Event(), asyncio.Event()
+
+            async def stay() -> bool:
+                async with lock as guard:
+                    entered.set()
+                    await leave.wait()
+                    return guard.is_held
+
+            staying = asyncio.ensure_future(stay())
+            await entered.wait()
+            async with lock:
+                pass
+            leave.set()
+            assert await staying
+
+    asyncio.run(play())
+
+
 def test_a_callback_may_block_and_ask_for_another_lock(
     holdfast_server: Server, holdfast_client: holdfast.Client
 ) -> None:

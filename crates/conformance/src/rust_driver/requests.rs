@@ -244,11 +244,8 @@ impl Driver {
 
     fn token(&self, name: &str) -> Outcome {
         let held = self.held(name)?;
-        // No scenario asks for a token during another request about the same guard.
-        let Ok(guard) = held.guard.try_lock() else {
-            return Err(json!({"kind": "other", "message": "the guard is in use"}));
-        };
-        let told = match &*guard {
+        // The thread that reads requests runs no tasks, so it may block.
+        let told = match &*held.guard.blocking_lock() {
             Some(kind) => tokens(kind),
             None => return Err(errors::lost(LossReason::SessionClosed)),
         };

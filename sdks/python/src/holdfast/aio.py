@@ -223,11 +223,12 @@ class _Block:
 
     def __init__(self, cancel_on_loss: bool) -> None:
         self._cancel_on_loss = cancel_on_loss
-        self._entered: List[Dict[str, Any]] = []
+        #: The blocks that each task is in.
+        self._entered: "weakref.WeakKeyDictionary[Any, List[Dict[str, Any]]]" = weakref.WeakKeyDictionary()
 
     def _enter(self, guard: Any) -> None:
         block: Dict[str, Any] = {"guard": guard, "cancelled": False, "left": False}
-        self._entered.append(block)
+        self._entered.setdefault(asyncio.current_task(), []).append(block)
         if self._cancel_on_loss:
             task, loop = asyncio.current_task(), asyncio.get_running_loop()
 
@@ -244,7 +245,7 @@ class _Block:
         error: Optional[BaseException],
         trace: Optional[TracebackType],
     ) -> None:
-        block = self._entered.pop()
+        block = self._entered[asyncio.current_task()].pop()
         block["left"] = True
         guard = block["guard"]
         loss = None

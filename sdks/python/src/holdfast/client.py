@@ -201,13 +201,20 @@ class GuardAll(HeldAll):
             _release_quietly(self, error)
 
 
+class Blocks(threading.local):
+    """The guards of the `with` blocks that this thread is in."""
+
+    def __init__(self) -> None:
+        self.guards: List[Any] = []
+
+
 class Lock:
     """A lock that is about to be taken. It can be used again: each `acquire` is another hold."""
 
     def __init__(self, engine: Engine, name: str, mode: int, permits: int, reentrant: bool, terms: Terms) -> None:
         self._engine, self._name, self._terms = engine, name, terms
         self._mode, self._permits, self._reentrant = mode, permits, reentrant
-        self._guards: List[Guard] = []
+        self._blocks = Blocks()
 
     def acquire(self) -> Guard:
         entry = self._terms.acquire(self._name, self._mode, self._permits, self._reentrant, actor_of_thread())
@@ -217,7 +224,7 @@ class Lock:
 
     def __enter__(self) -> Guard:
         guard = self.acquire()
-        self._guards.append(guard)
+        self._blocks.guards.append(guard)
         return guard
 
     def __exit__(
@@ -226,7 +233,7 @@ class Lock:
         error: Optional[BaseException],
         trace: Optional[TracebackType],
     ) -> None:
-        self._guards.pop().__exit__(kind, error, trace)
+        self._blocks.guards.pop().__exit__(kind, error, trace)
 
 
 class LockAll:
@@ -234,7 +241,7 @@ class LockAll:
 
     def __init__(self, engine: Engine, names: List[str], terms: Terms) -> None:
         self._engine, self._names, self._terms = engine, names, terms
-        self._guards: List[GuardAll] = []
+        self._blocks = Blocks()
 
     def acquire(self) -> GuardAll:
         entry = self._terms.acquire_all(self._names, actor_of_thread())
@@ -243,7 +250,7 @@ class LockAll:
 
     def __enter__(self) -> GuardAll:
         guard = self.acquire()
-        self._guards.append(guard)
+        self._blocks.guards.append(guard)
         return guard
 
     def __exit__(
@@ -252,7 +259,7 @@ class LockAll:
         error: Optional[BaseException],
         trace: Optional[TracebackType],
     ) -> None:
-        self._guards.pop().__exit__(kind, error, trace)
+        self._blocks.guards.pop().__exit__(kind, error, trace)
 
 
 class Leadership(Guard):
