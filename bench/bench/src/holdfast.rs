@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_client::{Client, Guard, GuardAll, ReleaseOutcome, Tier};
+use holdfast_client::{Client, Guard, GuardAll, ReleaseOutcome, Tier, Tls};
 
 use crate::Outcome;
 use crate::locks::{Connections, Locks};
@@ -16,6 +16,8 @@ const WAIT: Duration = Duration::from_secs(120);
 pub struct Holdfast {
     pub endpoints: String,
     pub tier: Tier,
+    /// None: plaintext.
+    pub tls: Option<Tls>,
 }
 
 /// A session with the cluster, which several clients share.
@@ -38,7 +40,11 @@ impl Connections for Holdfast {
     type Client = HoldfastClient;
 
     async fn connect(&self) -> Outcome<HoldfastClient> {
-        let session = Client::connect(&self.endpoints).await?;
+        let builder = match &self.tls {
+            Some(tls) => Client::builder().tls(tls.clone()),
+            None => Client::builder(),
+        };
+        let session = builder.connect(&self.endpoints).await?;
         Ok(HoldfastClient(Arc::new(Connection { session, tier: self.tier })))
     }
 }

@@ -48,7 +48,7 @@ pub(crate) struct AdviseTtlArgs {
 }
 
 pub(crate) async fn run(args: AdviseTtlArgs, global: &Global) -> Result<ExitCode, Problem> {
-    let measured = measure::round_trips(&global.endpoints, args.samples).await?;
+    let measured = measure::round_trips(global, args.samples).await?;
     let operation = match args.operation {
         Some(takes) => Operation { takes, is_measured: false },
         None => Operation { takes: time(&args.command).await?, is_measured: true },

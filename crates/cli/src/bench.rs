@@ -148,7 +148,9 @@ async fn measure(args: &BenchArgs, global: &Global) -> Result<Report, Problem> {
     };
     let servers = cluster.as_ref().map(Cluster::servers).unwrap_or_default();
     let endpoints = cluster.as_ref().map_or(&global.endpoints, |cluster| &cluster.endpoints);
-    let service = Holdfast { endpoints: endpoints.clone(), tier: args.tier.to_tier() };
+    // A cluster that was started here speaks plaintext.
+    let tls = global.tls.clone().filter(|_| cluster.is_none());
+    let service = Holdfast { endpoints: endpoints.clone(), tier: args.tier.to_tier(), tls };
     let mut report = Report::of(args);
     for workload in &args.workloads {
         let mut turns = Vec::new();

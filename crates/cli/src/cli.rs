@@ -2,9 +2,10 @@
 
 use clap::{ColorChoice, CommandFactory, Parser, Subcommand};
 
+use crate::cert::CertVerb;
 use crate::cluster::ClusterVerb;
 use crate::fence::FenceVerb;
-use crate::global::Global;
+use crate::global::GlobalArgs;
 use crate::snapshot::SnapshotVerb;
 use crate::{
     acquire, advise_ttl, bench, check_token, demo, dev, elect, exec_child, history, lock, ls,
@@ -37,16 +38,19 @@ Examples:
 pub(crate) const VERSION: &str = env!("HOLDFAST_VERSION");
 
 /// Options of all verbs that mean nothing to these: they are taken, and not shown.
-const HIDDEN: [(&str, &[&str]); 8] = [
-    ("demo", &["endpoints"]),
-    ("dev", &["endpoints", "output"]),
-    ("server", &["endpoints", "output"]),
+const HIDDEN: [(&str, &[&str]); 9] = [
+    ("demo", CLUSTER),
+    ("dev", ALL),
+    ("server", ALL),
     ("lock", &["output"]),
     ("elect", &["output"]),
-    ("fence", &["endpoints", "output"]),
-    ("completions", &["endpoints", "output"]),
-    ("man", &["endpoints", "output"]),
+    ("fence", ALL),
+    ("cert", CLUSTER),
+    ("completions", ALL),
+    ("man", ALL),
 ];
+const CLUSTER: &[&str] = &["endpoints", "ca", "cert", "key", "verify", "context"];
+const ALL: &[&str] = &["endpoints", "ca", "cert", "key", "verify", "context", "output"];
 
 /// A distributed lock service: locks, leader election and semaphores with fencing tokens.
 #[derive(Debug, Parser)]
@@ -59,7 +63,7 @@ const HIDDEN: [(&str, &[&str]); 8] = [
 )]
 pub(crate) struct Cli {
     #[command(flatten)]
-    pub(crate) global: Global,
+    pub(crate) global: GlobalArgs,
     #[command(subcommand)]
     pub(crate) verb: Verb,
 }
@@ -156,6 +160,17 @@ pub(crate) enum Verb {
     Fence {
         #[command(subcommand)]
         verb: FenceVerb,
+    },
+    /// Makes and shows the certificates of a cluster.
+    #[command(after_help = "Examples:
+  holdfast cert ca --cluster prod
+  holdfast cert node --id 1 --host locks-1.example.com
+  holdfast cert client billing
+  holdfast cert revoke certs/client-billing.pem
+  holdfast cert show certs/node-1.pem")]
+    Cert {
+        #[command(subcommand)]
+        verb: CertVerb,
     },
     Completions(completions::CompletionsArgs),
     Man(man::ManArgs),

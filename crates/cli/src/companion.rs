@@ -19,6 +19,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use holdfast_client::Tls;
 use holdfast_client::companion::{LINE_BYTES_MAX, Message, ParseMessageError, Session};
 use holdfast_client::unary::{CallError, Unary, Why};
 use nix::sys::signal::Signal;
@@ -44,6 +45,7 @@ const CLOSE_REQUEST: u64 = u64::MAX >> 1;
 #[derive(Debug, Default)]
 struct WatchedProgram {
     session: Option<Session>,
+    tls: Option<Tls>,
     has_lock_delay: bool,
     /// What works under the locks. None: the other process itself, and nothing besides.
     group: Option<Group>,
@@ -109,6 +111,7 @@ impl WatchedProgram {
     fn note(&mut self, message: Message) {
         match message {
             Message::Session(session) => self.session = Some(session),
+            Message::Tls(tls) => self.tls = Some(tls),
             Message::NoSession => self.session = None,
             Message::LockDelay => self.has_lock_delay = true,
             Message::Group(group) => self.group = Some(Group::new(group)),
@@ -130,7 +133,7 @@ impl WatchedProgram {
         let over = died + patience;
         let is_work_over = self.group.as_ref().is_none_or(|group| kill(group, over));
         if let Some(session) = self.session.filter(|_| is_work_over) {
-            end_session(&session, self.has_lock_delay, over);
+            end_session(&session, self.tls, self.has_lock_delay, over);
         }
     }
 }
@@ -149,9 +152,14 @@ fn kill(group: &Group, over: Instant) -> bool {
     }
 }
 
-fn end_session(session: &Session, has_lock_delay: bool, over: Instant) {
+fn end_session(session: &Session, tls: Option<Tls>, has_lock_delay: bool, over: Instant) {
     let Ok(runtime) = Builder::new_current_thread().enable_all().build() else { return };
     let Ok(calls) = Unary::new(&session.endpoints.join(",")) else { return };
+    let calls = match tls.map(|tls| calls.clone().tls(tls)) {
+        None => calls,
+        Some(Ok(calls)) => calls,
+        Some(Err(_)) => return,
+    };
     runtime.block_on(async {
         let calls = calls.timeout(CALL_PATIENCE);
         while Instant::now() < over {

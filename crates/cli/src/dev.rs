@@ -1,6 +1,7 @@
 //! `holdfast dev`: a whole cluster in one process, to try things out.
 
 mod cluster_shape;
+mod secure;
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,7 @@ use crate::exit::{Code, Problem};
 use crate::output;
 use crate::server;
 use crate::stop_signal::StopSignal;
+use crate::text;
 
 use self::cluster_shape::ClusterShape;
 
@@ -32,7 +34,8 @@ const READY_PATIENCE: Duration = Duration::from_secs(10);
 #[command(after_help = "Examples:
   holdfast dev
   holdfast dev --nodes 1 --data-dir ./data     # keeps its locks over a restart
-  holdfast dev --port 8420")]
+  holdfast dev --port 8420
+  holdfast dev --secure --data-dir ./secure    # then: HOLDFAST_CONFIG=./secure/client.toml holdfast ls")]
 pub(crate) struct DevArgs {
     /// The number of nodes, 1 to 7. An odd number is best.
     #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 3, value_parser = node_count)]
@@ -53,6 +56,9 @@ pub(crate) struct DevArgs {
     /// Opens no HTTP ports: no dashboard, health checks or metrics.
     #[arg(long)]
     no_http: bool,
+    /// With TLS on all ports. Makes an authority and certificates in the data directory, and `client.toml` for clients.
+    #[arg(long)]
+    secure: bool,
 }
 
 fn node_count(text: &str) -> Result<usize, &'static str> {
@@ -111,6 +117,10 @@ pub(crate) async fn run(args: DevArgs) -> Result<ExitCode, Problem> {
             format!("the nodes keep their data in {} until the end", dir.path().display())
         }
     });
+    let client_config = match args.secure {
+        true => Some(secure::secure(&mut configs, data_dir.path())?),
+        false => None,
+    };
     let mut nodes = Vec::new();
     let tracing = args.otlp_endpoint.filter(|endpoint| !endpoint.is_empty());
     let tracing = tracing.map(|endpoint| TracingConfig { endpoint });
@@ -122,7 +132,7 @@ pub(crate) async fn run(args: DevArgs) -> Result<ExitCode, Problem> {
         nodes.push(node);
     }
     steps.say("the nodes elect a leader");
-    output::data_to_stdout(&welcome(&nodes, &data_dir))?;
+    output::data_to_stdout(&welcome(&nodes, &data_dir, client_config.as_deref()))?;
     let is_ready = tokio::select! {
         () = all_serving(&nodes, &data_dir) => true,
         () = stop.received() => false,
@@ -214,12 +224,13 @@ async fn run_until_stopped(nodes: Vec<Node>, mut stop: StopSignal) -> Result<Exi
     failure.map_or(Ok(ExitCode::SUCCESS), |reason| Err(server::stopped_by_itself(&reason)))
 }
 
-fn welcome(nodes: &[Node], data_dir: &DataDir) -> String {
+fn welcome(nodes: &[Node], data_dir: &DataDir, client_config: Option<&Path>) -> String {
     let mut text = String::new();
     let addresses: Vec<String> =
         nodes.iter().map(|node| node.client_address().to_string()).collect();
+    let scheme = if client_config.is_some() { "https" } else { "http" };
     for (position, node) in nodes.iter().enumerate() {
-        let http = node.http_address().map(|address| format!("  http://{address}"));
+        let http = node.http_address().map(|address| format!("  {scheme}://{address}"));
         // Writing to a string cannot fail.
         let _ = writeln!(
             text,
@@ -233,9 +244,12 @@ fn welcome(nodes: &[Node], data_dir: &DataDir) -> String {
         DataDir::Named(path) => format!("data in {}", path.display()),
         DataDir::Temporary(_) => "data is temporary".to_owned(),
     };
-    let endpoints = addresses.join(",");
+    let variable = match client_config {
+        Some(path) => format!("HOLDFAST_CONFIG={}", text::quoted(&path.to_string_lossy())),
+        None => format!("HOLDFAST_ENDPOINTS={}", addresses.join(",")),
+    };
     text + &format!(
-        "{kept}\n\nTry in another terminal:\n  export HOLDFAST_ENDPOINTS={endpoints}\n  \
+        "{kept}\n\nTry in another terminal:\n  export {variable}\n  \
          holdfast lock demo -- sleep 5\n  holdfast status demo\n  holdfast cluster status\n\n"
     )
 }

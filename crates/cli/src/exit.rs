@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use holdfast_client::unary::CallError;
 use holdfast_client::{
-    AcquireError, CampaignError, ConnectError, InvalidEndpoints, Rejection, Unavailable,
+    AcquireError, CampaignError, ConnectError, InvalidEndpoints, Rejection, TlsError, Unavailable,
     UnavailableCause,
 };
 use holdfast_proto::v1::Reason;
@@ -145,10 +145,18 @@ impl From<InvalidEndpoints> for Problem {
     }
 }
 
+impl From<TlsError> for Problem {
+    fn from(error: TlsError) -> Problem {
+        Problem::new(Code::Usage, error.to_string())
+    }
+}
+
 impl From<ConnectError> for Problem {
     fn from(error: ConnectError) -> Problem {
         let code = match &error {
-            ConnectError::InvalidEndpoints(_) | ConnectError::InvalidEfficiency(_) => Code::Usage,
+            ConnectError::InvalidEndpoints(_)
+            | ConnectError::InvalidEfficiency(_)
+            | ConnectError::Tls(_) => Code::Usage,
             ConnectError::Rejected(rejection) => code_of(rejection),
             ConnectError::Unavailable(unavailable) => return unavailable.into(),
             _ => Code::Unavailable,
@@ -265,6 +273,8 @@ fn code_of(rejection: &Rejection) -> Code {
         | Reason::NoSuchSession
         | Reason::NotFrozen
         | Reason::NotClosed
+        | Reason::AccessRefused
+        | Reason::InvalidAccess
         | Reason::RequestIdReused
         | Reason::SessionExists
         | Reason::AmbiguousHold
@@ -276,6 +286,9 @@ fn code_of(rejection: &Rejection) -> Code {
         | Reason::NotAVoter
         | Reason::LastVoter
         | Reason::TooManyNodes => Code::Usage,
+        Reason::Unauthenticated | Reason::PermissionDenied | Reason::CredentialExpired => {
+            Code::Denied
+        }
         Reason::ChangeUnderWay | Reason::NotCaughtUp => Code::Busy,
         Reason::UnknownSession | Reason::NotHeld | Reason::GrantEnded => Code::LockLost,
         Reason::TooManySessions

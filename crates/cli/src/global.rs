@@ -1,21 +1,23 @@
-//! The options that every verb takes.
+//! The options that every verb takes: which cluster, how it is reached, and how data is written.
+
+use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use holdfast_client::unary::Unary;
+use holdfast_client::{ClientBuilder, Tls};
+
+use crate::client_config::{ClientConfig, Context};
+use crate::exit::{Code, Problem};
 
 const GLOBAL_OPTIONS: &str = "Global options";
+const DEFAULT_ENDPOINTS: &str = "127.0.0.1:7420";
 
 #[derive(Debug, Args)]
-pub(crate) struct Global {
-    /// One or more nodes of the cluster, host:port, separated by commas. The command finds the others.
-    #[arg(
-        long,
-        global = true,
-        env = "HOLDFAST_ENDPOINTS",
-        default_value = "127.0.0.1:7420",
-        value_name = "LIST",
-        help_heading = GLOBAL_OPTIONS
-    )]
-    pub(crate) endpoints: String,
+pub(crate) struct GlobalArgs {
+    /// One or more nodes of the cluster, host:port, separated by commas. The command finds the others. [default:
+    /// 127.0.0.1:7420]
+    #[arg(long, global = true, env = "HOLDFAST_ENDPOINTS", value_name = "LIST", help_heading = GLOBAL_OPTIONS)]
+    endpoints: Option<String>,
     /// The format of the data on stdout.
     #[arg(
         long,
@@ -26,6 +28,28 @@ pub(crate) struct Global {
         help_heading = GLOBAL_OPTIONS
     )]
     pub(crate) output: Format,
+    /// The authorities that sign the nodes' certificates; with it the nodes are reached with TLS.
+    #[arg(long, global = true, env = "HOLDFAST_CA", value_name = "FILE", help_heading = GLOBAL_OPTIONS)]
+    ca: Option<PathBuf>,
+    /// The client's own certificate.
+    #[arg(long, global = true, env = "HOLDFAST_CERT", value_name = "FILE", help_heading = GLOBAL_OPTIONS)]
+    cert: Option<PathBuf>,
+    /// The private key of the client's certificate.
+    #[arg(long, global = true, env = "HOLDFAST_KEY", value_name = "FILE", help_heading = GLOBAL_OPTIONS)]
+    key: Option<PathBuf>,
+    /// What has to be right about a node's certificate. [default: cluster]
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        env = "HOLDFAST_VERIFY",
+        value_name = "WHAT",
+        help_heading = GLOBAL_OPTIONS
+    )]
+    verify: Option<VerifyBy>,
+    /// The context of the client's configuration file (HOLDFAST_CONFIG, or ~/.config/holdfast/config.toml).
+    #[arg(long, global = true, env = "HOLDFAST_CONTEXT", value_name = "NAME", help_heading = GLOBAL_OPTIONS)]
+    context: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -34,4 +58,87 @@ pub(crate) enum Format {
     Table,
     /// For programs: JSON.
     Json,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum VerifyBy {
+    /// It is for a node of the authority's cluster, at whatever address.
+    Cluster,
+    /// It is for the host that is dialled.
+    Host,
+}
+
+/// The cluster, how it is reached, and how data is written.
+#[derive(Debug)]
+pub(crate) struct Global {
+    pub(crate) endpoints: String,
+    pub(crate) output: Format,
+    pub(crate) tls: Option<Tls>,
+}
+
+impl GlobalArgs {
+    /// For verbs that reach no cluster.
+    pub(crate) fn without_cluster(self) -> Global {
+        let endpoints = self.endpoints.unwrap_or_else(|| DEFAULT_ENDPOINTS.to_owned());
+        Global { endpoints, output: self.output, tls: None }
+    }
+
+    /// What is not said here comes from the client's configuration file, if there is one.
+    pub(crate) fn resolve(self) -> Result<Global, Problem> {
+        let context = ClientConfig::context(self.context.as_deref())?;
+        let Context { endpoints, ca, cert, key, verify } = context.unwrap_or_default();
+        let endpoints = self.endpoints.or(endpoints);
+        let endpoints = endpoints.unwrap_or_else(|| DEFAULT_ENDPOINTS.to_owned());
+        let (cert, key) = match (&self.cert, &self.key) {
+            (None, None) => (cert, key),
+            _ => (self.cert, self.key),
+        };
+        let tls = tls(self.ca.or(ca), cert, key, self.verify.or(verify))?;
+        Ok(Global { endpoints, output: self.output, tls })
+    }
+}
+
+fn tls(
+    ca: Option<PathBuf>,
+    cert: Option<PathBuf>,
+    key: Option<PathBuf>,
+    verify: Option<VerifyBy>,
+) -> Result<Option<Tls>, Problem> {
+    let missing = |words: &str| Err(Problem::new(Code::Usage, words));
+    let tls = match (ca, cert, key) {
+        (None, None, None) if verify.is_none() => return Ok(None),
+        (None, ..) => {
+            return missing(
+                "--cert, --key and --verify need --ca FILE: the authority of the cluster",
+            );
+        }
+        (Some(_), Some(_), None) => return missing("--cert needs --key FILE: its private key"),
+        (Some(_), None, Some(_)) => return missing("--key needs --cert FILE: its certificate"),
+        (Some(ca), None, None) => Tls::new(ca),
+        (Some(ca), Some(cert), Some(key)) => Tls::new(ca).certificate(cert, key),
+    };
+    Ok(Some(match verify {
+        Some(VerifyBy::Host) => tls.verify_host(),
+        Some(VerifyBy::Cluster) | None => tls,
+    }))
+}
+
+impl Global {
+    /// Single calls to the cluster.
+    pub(crate) fn calls(&self) -> Result<Unary, Problem> {
+        let calls = Unary::new(&self.endpoints)?;
+        match &self.tls {
+            None => Ok(calls),
+            Some(tls) => Ok(calls.tls(tls.clone())?),
+        }
+    }
+
+    /// A client that reaches the cluster in the same way.
+    pub(crate) fn reaching(&self, builder: ClientBuilder) -> ClientBuilder {
+        match &self.tls {
+            None => builder,
+            Some(tls) => builder.tls(tls.clone()),
+        }
+    }
 }

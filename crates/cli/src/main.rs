@@ -7,8 +7,10 @@ mod acquire;
 mod advise_ttl;
 mod bench;
 mod break_lock;
+mod cert;
 mod check_token;
 mod cli;
+mod client_config;
 mod cluster;
 mod companion;
 mod companion_link;
@@ -108,7 +110,18 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> Result<ExitCode, Problem> {
-    let global = cli.global;
+    let global = match cli.verb {
+        Verb::ExecChild(_)
+        | Verb::Companion
+        | Verb::Completions(_)
+        | Verb::Man(_)
+        | Verb::Fence { .. }
+        | Verb::Cert { .. }
+        | Verb::Dev(_)
+        | Verb::Demo(_)
+        | Verb::Server(_) => cli.global.without_cluster(),
+        _ => cli.global.resolve()?,
+    };
     match cli.verb {
         // These two become another program, or only wait for one: no runtime.
         Verb::ExecChild(args) => exec_child::run(args),
@@ -116,6 +129,7 @@ fn run(cli: Cli) -> Result<ExitCode, Problem> {
         Verb::Completions(args) => completions::run(&args, cli::shown()),
         Verb::Man(args) => man::run(&args, cli::shown()),
         Verb::Fence { verb } => fence::run(&verb),
+        Verb::Cert { verb } => cert::run(verb, &global),
         Verb::Dev(args) => {
             log::to_stderr("warn");
             on_all_cores(dev::run(args))

@@ -36,7 +36,7 @@ fn call_id(request_id: u64) -> CallId {
 }
 
 pub(crate) fn calls(global: &Global) -> Result<Unary, Problem> {
-    Ok(Unary::new(&global.endpoints)?)
+    global.calls()
 }
 
 /// The session of a script goes with its lock. If this fails the TTL ends it.

@@ -52,6 +52,7 @@ pub(crate) async fn connect(
     global: &Global,
     progress: impl Fn(&str),
 ) -> Result<Client, Problem> {
+    let builder = global.reaching(builder);
     let open = async || match builder.clone().connect(&global.endpoints).await {
         Err(ConnectError::Unavailable(unavailable)) => Err(OpenError::Unavailable(unavailable)),
         connected => connected.map_err(|error| OpenError::Other(error.into())),

@@ -7,9 +7,9 @@ use std::time::Duration;
 use clap::Args;
 use holdfast_server::{
     Address, AddressError, AuditConfig, LogFormat, Node, NodeConfig, StartError, StopReason,
-    TracingConfig,
+    TlsReloader, TracingConfig,
 };
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::timeout;
 
 use crate::exit::{Code, Problem};
@@ -27,7 +27,7 @@ const DEFAULT_FILTER: &str = "info";
 #[derive(Debug, Args)]
 #[command(
     after_help = "Logs go to stderr. HOLDFAST_LOG sets the level, for example debug. SIGHUP reads `log` of the
-configuration again.
+configuration and the files of [tls] and [peer_tls] again.
 
 Examples:
   holdfast server --example-config > node-1.toml
@@ -107,9 +107,12 @@ pub(crate) async fn run(args: ServerArgs) -> Result<ExitCode, Problem> {
     let config_joins = config.join;
     // Before the start, which may take a while: a signal then must not cut it off half way.
     let mut stop = StopSignal::listen()?;
-    read_log_filter_again_on_hangup(path, log)?;
+    let hangup = signal(SignalKind::hangup()).map_err(|error| {
+        Problem::new(Code::Unavailable, format!("cannot listen for signals: {error}"))
+    })?;
     let systemd = Systemd::from_environment();
     let mut node = Node::start(config).await.map_err(cannot_start)?;
+    tokio::spawn(read_again_on_hangup(hangup, path, log, node.tls_reloader()));
     // To wait for a leader could be in vain until other nodes are started.
     systemd.tell(systemd::READY);
     if config_joins {
@@ -128,22 +131,34 @@ pub(crate) async fn run(args: ServerArgs) -> Result<ExitCode, Problem> {
     failure.map_or(Ok(ExitCode::SUCCESS), |reason| Err(stopped_by_itself(&reason)))
 }
 
-/// SIGHUP changes what is logged, by the configuration as it is then.
-fn read_log_filter_again_on_hangup(path: PathBuf, log: LogControl) -> Result<(), Problem> {
-    let mut hangup = signal(SignalKind::hangup()).map_err(|error| {
-        Problem::new(Code::Unavailable, format!("cannot listen for signals: {error}"))
-    })?;
-    tokio::spawn(async move {
-        while hangup.recv().await.is_some() {
-            let config = NodeConfig::load(&path).map_err(|error| error.to_string());
-            let filter = config.map(|config| config.log.unwrap_or(DEFAULT_FILTER.to_owned()));
-            match filter.and_then(|filter| log.set(&filter).map(|()| filter)) {
-                Ok(filter) => tracing::warn!(filter, "SIGHUP: what is logged has changed"),
-                Err(error) => tracing::error!(error, "SIGHUP: what is logged stays as it was"),
+/// SIGHUP changes what is logged, by the configuration as it is then, and takes new certificates into use.
+async fn read_again_on_hangup(
+    mut hangup: Signal,
+    path: PathBuf,
+    log: LogControl,
+    tls: TlsReloader,
+) {
+    while hangup.recv().await.is_some() {
+        let config = match NodeConfig::load(&path) {
+            Ok(config) => config,
+            Err(error) => {
+                tracing::error!(%error, "SIGHUP: nothing changes");
+                continue;
             }
+        };
+        let filter = config.log.as_deref().unwrap_or(DEFAULT_FILTER);
+        match log.set(filter) {
+            Ok(()) => tracing::warn!(filter, "SIGHUP: what is logged has changed"),
+            Err(error) => tracing::error!(error, "SIGHUP: what is logged stays as it was"),
         }
-    });
-    Ok(())
+        if config.tls.is_none() && config.peer_tls.is_none() && !tls.has_certificates() {
+            continue;
+        }
+        match tls.reload(&config) {
+            Ok(()) => tracing::warn!("SIGHUP: the certificates were read again"),
+            Err(error) => tracing::error!(%error, "SIGHUP: the certificates stay as they were"),
+        }
+    }
 }
 
 /// To people; where programs read the log, as a line of it.
@@ -184,7 +199,7 @@ async fn serve(node: &mut Node, stop: &mut StopSignal, format: LogFormat) -> Opt
 
 pub(crate) fn cannot_start(error: StartError) -> Problem {
     let code = match error {
-        StartError::Config(_) => Code::Usage,
+        StartError::Config(_) | StartError::Tls(_) => Code::Usage,
         _ => Code::Unavailable,
     };
     Problem::new(code, error.to_string())

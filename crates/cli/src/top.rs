@@ -70,7 +70,7 @@ pub(crate) async fn run(args: TopArgs, global: &Global) -> Result<ExitCode, Prob
     let mut watch = calls.watch(&args.prefix);
     // Before the screen is taken, so that what is wrong is said where it can be read.
     gathered.take(watch.next().await?, clock.now());
-    gathered.see(gather::look(calls.clone(), gathered.probe.clone(), None).await);
+    gathered.see(gather::look(calls.clone(), gathered.probe.clone(), None).await, &calls);
     // The first answers include the time to connect: they are not counted.
     gather::look(calls.clone(), gathered.probe.clone(), gathered.leader()).await;
     if global.output == Format::Json || !std::io::stdout().is_terminal() {
@@ -78,7 +78,8 @@ pub(crate) async fn run(args: TopArgs, global: &Global) -> Result<ExitCode, Prob
         return output::show(global.output, &gathered.view(clock.now()));
     }
     // The first frame shows measured nodes.
-    gathered.see(gather::look(calls.clone(), gathered.probe.clone(), gathered.leader()).await);
+    let look = gather::look(calls.clone(), gathered.probe.clone(), gathered.leader()).await;
+    gathered.see(look, &calls);
     on_screen(&mut gathered, &mut watch, &calls, &clock, args.interval).await
 }
 
@@ -96,7 +97,8 @@ async fn count_once(
             () = sleep_until(end) => break,
         }
     }
-    gathered.see(gather::look(calls.clone(), gathered.probe.clone(), gathered.leader()).await);
+    let look = gather::look(calls.clone(), gathered.probe.clone(), gathered.leader()).await;
+    gathered.see(look, calls);
     Ok(())
 }
 
@@ -121,7 +123,7 @@ async fn on_screen(
             tokio::select! {
                 seen = &mut look, if !has_looked => {
                     has_looked = true;
-                    gathered.see(seen);
+                    gathered.see(seen, calls);
                 }
                 watched = watch.next() => match watched {
                     Ok(watched) => gathered.take(watched, clock.now()),

@@ -15,6 +15,8 @@ pub const REFUSED_PATIENCE: Duration = Duration::from_secs(1);
 pub enum Contact {
     /// Nothing listens there.
     Refused,
+    /// One side does not accept what the other shows to prove who it is.
+    Denied,
     /// There was no connection for another reason.
     NotMade,
     Made,

@@ -11,9 +11,11 @@ use holdfast_proto::v1::Owner;
 use crate::acquire_call::CurrentSpan;
 use crate::client::{Client, host_name};
 use crate::companion::Companion;
+use crate::connection::Transport;
 use crate::efficiency::{self, Efficiency, Route, WhenDown};
 use crate::error::ConnectError;
 use crate::session::{Handle, Settings};
+use crate::tls::Tls;
 
 const DEFAULT_TTL: Duration = Duration::from_secs(30);
 /// With a shorter one no heartbeat would be answered in time. It is also the shortest TTL that the cluster takes.
@@ -46,6 +48,7 @@ fn default_owner() -> Owner {
 #[must_use]
 pub struct ClientBuilder {
     settings: Settings,
+    tls: Option<Tls>,
     efficiency: efficiency::Settings,
     discovers: bool,
     connects_when_needed: bool,
@@ -59,7 +62,9 @@ impl ClientBuilder {
                 session: core::Settings { ttl: DEFAULT_TTL, linger: None, owner },
                 request_timeout: DEFAULT_REQUEST_TIMEOUT,
                 companion: None,
+                transport: Transport::default(),
             },
+            tls: None,
             efficiency: efficiency::Settings::default(),
             discovers: true,
             connects_when_needed: false,
@@ -105,6 +110,12 @@ impl ClientBuilder {
     /// How long a call waits for the cluster, beyond the wait for the lock itself; 10 s by default.
     pub fn request_timeout(mut self, request_timeout: Duration) -> ClientBuilder {
         self.settings.request_timeout = request_timeout;
+        self
+    }
+
+    /// Reaches the nodes with TLS, and in no other way.
+    pub fn tls(mut self, tls: Tls) -> ClientBuilder {
+        self.tls = Some(tls);
         self
     }
 
@@ -168,13 +179,16 @@ impl ClientBuilder {
 
     /// Opens the session; see [`Client::connect`] for `endpoints`. If all that the nodes do is to refuse the
     /// connection, it takes a second to say so.
-    pub async fn connect(self, endpoints: &str) -> Result<Client, ConnectError> {
+    pub async fn connect(mut self, endpoints: &str) -> Result<Client, ConnectError> {
         let mut endpoints: Endpoints = endpoints.parse()?;
         if self.settings.session.linger.is_some_and(|linger| linger < LINGER_MIN) {
             return Err(ConnectError::LingerTooShort);
         }
         if !self.discovers {
             endpoints.fix();
+        }
+        if let Some(tls) = self.tls {
+            self.settings.transport = Transport::with_tls(tls)?;
         }
         let route = Route::open(self.efficiency, self.settings.session.ttl)?;
         let handle = match self.connects_when_needed {

@@ -28,9 +28,11 @@
 //! in the environment.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, PipeWriter, Write};
 use std::mem::ManuallyDrop;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -41,6 +43,8 @@ use std::time::{Duration, Instant};
 
 use holdfast_client_core::wire_time::whole_ms;
 use holdfast_proto::SessionId;
+
+use crate::tls::Tls;
 
 /// A line of this length, or of less, is written to a pipe as a whole or not at all.
 pub const LINE_BYTES_MAX: usize = 4096;
@@ -82,6 +86,8 @@ pub enum Message {
     NoSession,
     /// The locks of the session have a lock delay. Its end must not count as a release, which would open them at once.
     LockDelay,
+    /// How the cluster is reached. Without it, in plaintext.
+    Tls(Tls),
     /// This process group works under the locks. If this program dies, it is killed before the session ends. To be told
     /// before the group begins to work.
     Group(i32),
@@ -121,7 +127,9 @@ impl Companion {
         let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
         let before = state.told.insert(message.kind(), message.clone());
         // A session is told again and again.
-        if matches!(message, Message::Session(_)) && before.as_ref() == Some(message) {
+        if matches!(message, Message::Session(_) | Message::Tls(_))
+            && before.as_ref() == Some(message)
+        {
             return;
         }
         let written = state.write(message);
@@ -149,8 +157,12 @@ fn spawn(program: &Path) -> io::Result<(Child, PipeWriter)> {
 impl State {
     fn write(&self, message: &Message) -> io::Result<()> {
         let Some((_, pipe)) = &self.running else { return Err(io::ErrorKind::BrokenPipe.into()) };
-        let mut pipe = pipe;
-        pipe.write(format!("{message}\n").as_bytes()).map(drop)
+        let (mut pipe, line) = (pipe, format!("{message}\n"));
+        if line.len() > LINE_BYTES_MAX {
+            // Paths of this length are rare. The session ends with its TTL, as without a companion.
+            return Ok(());
+        }
+        pipe.write(line.as_bytes()).map(drop)
     }
 
     fn start_again(&mut self, program: &Path) {
@@ -208,6 +220,7 @@ impl Message {
             Message::LockDelay => 1,
             Message::Group(_) | Message::NoGroup => 2,
             Message::EndGroupAt { .. } => 3,
+            Message::Tls(_) => 4,
         }
     }
 }
@@ -224,6 +237,16 @@ impl fmt::Display for Message {
                     write!(f, "{}{endpoint}", if number == 0 { "" } else { "," })?;
                 }
                 Ok(())
+            }
+            Message::Tls(tls) => {
+                let verify = if tls.verifies_host() { "host" } else { "cluster" };
+                write!(f, "tls {verify} {}", path_to_text(tls.ca()))?;
+                match tls.identity() {
+                    Some((cert, key)) => {
+                        write!(f, " {} {}", path_to_text(cert), path_to_text(key))
+                    }
+                    None => Ok(()),
+                }
             }
             Message::NoSession => f.write_str("no-session"),
             Message::LockDelay => f.write_str("lock-delay"),
@@ -246,6 +269,15 @@ impl FromStr for Message {
                 ttl: Duration::from_millis(number(ttl_ms)?),
                 endpoints: endpoints.split(',').map(str::to_owned).collect(),
             })),
+            ["tls", verify @ ("host" | "cluster"), ca, ref identity @ ..] => {
+                let tls = Tls::new(path_from_text(ca)?);
+                let tls = match *identity {
+                    [] => tls,
+                    [cert, key] => tls.certificate(path_from_text(cert)?, path_from_text(key)?),
+                    _ => return Err(ParseMessageError),
+                };
+                Ok(Message::Tls(if verify == "host" { tls.verify_host() } else { tls }))
+            }
             ["no-session"] => Ok(Message::NoSession),
             ["lock-delay"] => Ok(Message::LockDelay),
             // Groups 0 and 1 would be our own and everybody's.
@@ -260,6 +292,23 @@ impl FromStr for Message {
             _ => Err(ParseMessageError),
         }
     }
+}
+
+/// As hexadecimal digits: a path may have spaces and newlines in it.
+fn path_to_text(path: &Path) -> String {
+    path.as_os_str()
+        .as_bytes()
+        .iter()
+        .fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
+}
+
+fn path_from_text(text: &str) -> Result<PathBuf, ParseMessageError> {
+    let digits = text.as_bytes().chunks(2).map(|pair| {
+        let pair = std::str::from_utf8(pair).ok().filter(|pair| pair.len() == 2)?;
+        u8::from_str_radix(pair, 16).ok()
+    });
+    let bytes: Option<Vec<u8>> = digits.collect();
+    Ok(OsString::from_vec(bytes.ok_or(ParseMessageError)?).into())
 }
 
 #[cfg(test)]
@@ -279,6 +328,8 @@ mod tests {
             Message::LockDelay,
             Message::Group(4711),
             Message::NoGroup,
+            Message::Tls(Tls::new("/etc/a b/ca.pem")),
+            Message::Tls(Tls::new("/ca.pem").certificate("/me.pem", "/me key.pem").verify_host()),
             Message::EndGroupAt { term: 5, kill: Message::NEVER },
         ] {
             assert_eq!(message.to_string().parse(), Ok(message));

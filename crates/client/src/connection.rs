@@ -1,51 +1,173 @@
 //! One connection to one node, tuned so that a silent peer is noticed within seconds.
 
+use std::error::Error;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use holdfast_client_core::connect_errors::Contact;
 use holdfast_proto::v1::lock_service_client::LockServiceClient;
+use holdfast_tls::{Socket, explain_any};
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use tokio::net::{TcpStream, lookup_host};
+use tokio::time::timeout;
+use tonic::codegen::Service;
+use tonic::codegen::http::Uri;
 use tonic::transport::{Channel, Endpoint};
+
+use crate::tls::{Loaded, Tls, TlsError};
 
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 pub(crate) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 pub(crate) const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(2);
+pub(crate) const NO_CONNECTION: &str = "no connection within a second";
 
 /// More than the 16 MiB that a node sends at most. A frame that is not taken would be sent again on
 /// every new stream.
 pub(crate) const RESPONSE_BYTES_MAX: usize = 17 * 1024 * 1024;
 
-pub(crate) async fn connect(
-    address: &str,
-) -> Result<LockServiceClient<Channel>, tonic::transport::Error> {
-    Ok(lock_service(open(address).await?))
+/// How nodes are reached: with TLS or without.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Transport(Option<Arc<Loaded>>);
+
+impl Transport {
+    /// Reads the files.
+    pub(crate) fn with_tls(tls: Tls) -> Result<Transport, TlsError> {
+        Ok(Transport(Some(Arc::new(Loaded::new(tls)?))))
+    }
+
+    pub(crate) fn tls(&self) -> Option<&Tls> {
+        self.0.as_ref().map(|loaded| &loaded.tls)
+    }
+
+    pub(crate) async fn connect(
+        &self,
+        address: &str,
+    ) -> Result<LockServiceClient<Channel>, tonic::transport::Error> {
+        Ok(lock_service(self.open(address).await?))
+    }
+
+    pub(crate) async fn open(&self, address: &str) -> Result<Channel, tonic::transport::Error> {
+        let endpoint = endpoint(address)?;
+        match self.connector(address) {
+            None => endpoint.connect().await,
+            Some(connector) => endpoint.connect_with_connector(connector).await,
+        }
+    }
+
+    pub(crate) fn open_lazily(&self, address: &str) -> Result<Channel, tonic::transport::Error> {
+        let endpoint = endpoint(address)?;
+        Ok(match self.connector(address) {
+            None => endpoint.connect_lazy(),
+            Some(connector) => endpoint.connect_with_connector_lazy(connector),
+        })
+    }
+
+    fn connector(&self, address: &str) -> Option<TlsConnector> {
+        let config = self.0.as_ref()?.configs().calls;
+        Some(TlsConnector { config, address: address.to_owned() })
+    }
+
+    /// For frames without HTTP/2.
+    pub(crate) async fn open_framed(&self, address: &str) -> io::Result<Socket> {
+        let socket = dial(address).await?;
+        match &self.0 {
+            None => Ok(Socket::Plain(socket)),
+            Some(loaded) => {
+                let connecting = holdfast_tls::connect(loaded.configs().frames, address, socket);
+                timeout(CONNECT_TIMEOUT, connecting).await.map_err(|_| no_answer())?
+            }
+        }
+    }
+}
+
+fn endpoint(address: &str) -> Result<Endpoint, tonic::transport::Error> {
+    Ok(Endpoint::from_shared(format!("http://{address}"))?
+        .connect_timeout(CONNECT_TIMEOUT)
+        .tcp_nodelay(true)
+        .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
+        .keep_alive_timeout(KEEPALIVE_TIMEOUT)
+        .keep_alive_while_idle(true))
 }
 
 pub(crate) fn lock_service(channel: Channel) -> LockServiceClient<Channel> {
     LockServiceClient::new(channel).max_decoding_message_size(RESPONSE_BYTES_MAX)
 }
 
-pub(crate) async fn open(address: &str) -> Result<Channel, tonic::transport::Error> {
-    Endpoint::from_shared(format!("http://{address}"))?
-        .connect_timeout(CONNECT_TIMEOUT)
-        .tcp_nodelay(true)
-        .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
-        .keep_alive_timeout(KEEPALIVE_TIMEOUT)
-        .keep_alive_while_idle(true)
-        .connect()
-        .await
+/// A name can have several addresses, and the first may be one that does not answer: each has its share of the time.
+async fn dial(address: &str) -> io::Result<TcpStream> {
+    let found = timeout(CONNECT_TIMEOUT, lookup_host(address)).await.map_err(|_| no_answer())??;
+    let found: Vec<SocketAddr> = found.collect();
+    let patience = CONNECT_TIMEOUT / u32::try_from(found.len()).unwrap_or(u32::MAX).max(1);
+    let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in found {
+        match timeout(patience, TcpStream::connect(address)).await {
+            Ok(Ok(socket)) => {
+                socket.set_nodelay(true)?;
+                return Ok(socket);
+            }
+            Ok(Err(error)) => failure = error,
+            Err(_) => failure = no_answer(),
+        }
+    }
+    Err(failure)
+}
+
+fn no_answer() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, NO_CONNECTION)
+}
+
+/// Why there is no connection, and how far it got.
+pub(crate) fn why_not(error: &(dyn Error + 'static)) -> (Contact, String) {
+    match explain_any(error) {
+        Some(words) => (Contact::Denied, words),
+        None if is_refusal(error) => (Contact::Refused, innermost_cause(error)),
+        None => (Contact::NotMade, innermost_cause(error)),
+    }
 }
 
 /// Nothing listens there.
-pub(crate) fn is_refusal(error: &(dyn std::error::Error + 'static)) -> bool {
-    std::iter::successors(Some(error), |error| error.source())
-        .filter_map(|error| error.downcast_ref::<std::io::Error>())
-        .any(|error| error.kind() == std::io::ErrorKind::ConnectionRefused)
+fn is_refusal(error: &(dyn Error + 'static)) -> bool {
+    std::iter::successors(Some(error), |error: &&(dyn Error + 'static)| (**error).source())
+        .filter_map(|error| error.downcast_ref::<io::Error>())
+        .any(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
 /// The innermost cause: the outer ones only say "transport error".
-pub(crate) fn innermost_cause(error: &dyn std::error::Error) -> String {
+fn innermost_cause(error: &dyn Error) -> String {
     let mut innermost = error;
     while let Some(source) = innermost.source() {
         innermost = source;
     }
     innermost.to_string()
+}
+
+/// For gRPC to one node.
+struct TlsConnector {
+    config: Arc<ClientConfig>,
+    address: String,
+}
+
+impl Service<Uri> for TlsConnector {
+    type Response = TokioIo<Socket>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<TokioIo<Socket>>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        let (config, address) = (Arc::clone(&self.config), self.address.clone());
+        Box::pin(async move {
+            let socket = dial(&address).await?;
+            let mut socket = holdfast_tls::connect(config, &address, socket).await?;
+            socket.until_accepted().await?;
+            Ok(TokioIo::new(socket))
+        })
+    }
 }

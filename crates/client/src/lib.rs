@@ -106,6 +106,7 @@ mod metrics;
 mod session;
 mod status;
 mod terms;
+mod tls;
 pub mod unary;
 
 pub use builder::ClientBuilder;
@@ -136,6 +137,7 @@ pub use lock::LockRequest;
 pub use lock_all::{LockAllRequest, Member};
 pub use metrics::ClientMetrics;
 pub use terms::Policy;
+pub use tls::{Tls, TlsError};
 pub use unary::{Watch, Watched};
 
 /// So that clients which began together do not go on together. It needs no secrecy: a system that has no randomness to

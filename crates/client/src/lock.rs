@@ -1,29 +1,20 @@
 //! Asking for a lock: `client.lock(name).wait(..).acquire().await`.
 
+mod best_effort;
+
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use holdfast_client_core::session::Request;
 use holdfast_client_core::tier::Tier;
 use holdfast_client_core::wire_time::whole_ms;
 use holdfast_proto::v1::{AcquireRequest, Mode};
-#[cfg(feature = "redis")]
-use holdfast_redis_locks as redis_locks;
 
 use crate::acquire_call::{CurrentSpan, acquire};
 use crate::efficiency::Route;
-#[cfg(feature = "redis")]
-use crate::efficiency::ServedBy;
 use crate::error::AcquireError;
-#[cfg(feature = "redis")]
-use crate::error::NotInThisTier;
 use crate::guard::Guard;
-#[cfg(feature = "redis")]
-use crate::limits::check_whole_name;
 use crate::session::{Handle, OnQueued};
-#[cfg(feature = "redis")]
-use crate::terms::Policy;
 use crate::terms::{Terms, setters_of_terms};
 
 /// A lock that is about to be asked for.
@@ -94,14 +85,14 @@ impl LockRequest {
     /// lock if it was granted in the meantime.
     pub async fn acquire(mut self) -> Result<Guard, AcquireError> {
         match (self.terms.tier, self.route.take()) {
-            // By itself, so that whoever asks the cluster does not carry the room for it.
-            (Tier::Efficiency, Some(route)) => Box::pin(route.acquire(self)).await,
+            // Boxed, so that the future of the correctness tier does not carry the room for it.
+            (Tier::Efficiency, Some(route)) => Box::pin(self.acquire_best_effort(&route)).await,
             _ => self.ask_cluster().await,
         }
     }
 
     /// Asks the cluster, in the tier that is asked for.
-    pub(crate) async fn ask_cluster(&mut self) -> Result<Guard, AcquireError> {
+    async fn ask_cluster(&mut self) -> Result<Guard, AcquireError> {
         let terms = &self.terms;
         let request = AcquireRequest {
             name: self.name.clone(),
@@ -125,49 +116,6 @@ impl LockRequest {
         let current = self.current_span.as_ref();
         let guards = acquire(&self.handle, request, terms.wait, on_queued, current).await?;
         guards.into_iter().next().ok_or(AcquireError::Closed)
-    }
-
-    /// Asks the correctness tier, for what is left of the wait.
-    pub(crate) async fn fall_back(mut self, waited: Duration) -> Result<Guard, AcquireError> {
-        self.terms.tier = Tier::Correctness;
-        self.terms.wait = self.terms.wait.saturating_sub(waited);
-        self.ask_cluster().await
-    }
-
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// As it can be asked of a store outside of the cluster.
-    #[cfg(feature = "redis")]
-    pub(crate) fn for_external_store(
-        &self,
-        served_by: ServedBy,
-    ) -> Result<redis_locks::Request, AcquireError> {
-        check_whole_name(&self.name).map_err(AcquireError::Rejected)?;
-        if let Some(what) = self.beyond_external_store() {
-            return Err(NotInThisTier { what, served_by }.into());
-        }
-        let Terms { wait, ttl, max_hold, .. } = self.terms;
-        Ok(redis_locks::Request { name: self.name.clone(), wait, own_ttl: ttl, max_hold })
-    }
-
-    /// What it asks for that only the cluster can do.
-    #[cfg(feature = "redis")]
-    fn beyond_external_store(&self) -> Option<&'static str> {
-        let terms = &self.terms;
-        let has_age = terms.since.is_some()
-            || terms.preemptible
-            || matches!(terms.policy, Policy::WaitDie | Policy::WoundWait);
-        let asked_for = [
-            (self.mode == Mode::Shared, "a shared lock"),
-            (self.mode == Mode::Permit, "a semaphore"),
-            (self.reentrant, "re-entry"),
-            (terms.lock_delay.is_some(), "a lock delay"),
-            (!terms.metadata.is_empty(), "metadata"),
-            (has_age, "an order by age"),
-        ];
-        asked_for.into_iter().find(|(is_asked_for, _)| *is_asked_for).map(|(_, what)| what)
     }
 }
 

@@ -25,18 +25,21 @@ use holdfast_client_core::error::{Cycle, Rejection, Since, Unavailable};
 use holdfast_client_core::hold::ReleaseOutcome;
 use holdfast_client_core::tier::Tier;
 use holdfast_client_core::wire_time::whole_ms;
+use holdfast_proto::failure::refused;
 use holdfast_proto::v1;
 use holdfast_proto::v1::acquire_response::Outcome;
 use holdfast_proto::v1::lock_service_client::LockServiceClient;
 use holdfast_proto::v1::{Failure, Reason};
 use holdfast_proto::{PublicSessionId, SessionId};
+use holdfast_tls::explain_any;
 use tokio::time::{Instant, timeout};
 use tonic::transport::Channel;
 use tonic::{Response, Status};
 
-use crate::connection::{self, is_refusal};
+use crate::connection::{self, Transport};
 use crate::jitter_seed;
 use crate::known_nodes::KnownNodes;
+use crate::tls::{Tls, TlsError};
 
 pub use history::Past;
 pub use intervene::Why;
@@ -51,6 +54,7 @@ const PAGE_SIZE: u32 = 1000;
 #[derive(Debug, Clone)]
 pub struct Unary {
     nodes: KnownNodes,
+    transport: Transport,
     /// Asked first, if it is known.
     leader: String,
     timeout: Duration,
@@ -111,17 +115,30 @@ impl CallError {
 impl Unary {
     /// `endpoints` as in [`crate::Client::connect`]. Nothing is connected yet.
     pub fn new(endpoints: &str) -> Result<Unary, InvalidEndpoints> {
-        Ok(Unary::to(KnownNodes::new(endpoints.parse()?)))
+        Ok(Unary::to(KnownNodes::new(endpoints.parse()?), Transport::default()))
     }
 
-    pub(crate) fn to(nodes: KnownNodes) -> Unary {
-        Unary { nodes, leader: String::new(), timeout: DEFAULT_TIMEOUT, tier: Tier::default() }
+    pub(crate) fn to(nodes: KnownNodes, transport: Transport) -> Unary {
+        let (leader, timeout, tier) = (String::new(), DEFAULT_TIMEOUT, Tier::default());
+        Unary { nodes, transport, leader, timeout, tier }
+    }
+
+    /// Reaches the nodes with TLS, and in no other way. The files are read at once.
+    pub fn tls(mut self, tls: Tls) -> Result<Unary, TlsError> {
+        self.transport = Transport::with_tls(tls)?;
+        Ok(self)
     }
 
     /// Asks this node before the others; an empty address is none.
     pub(crate) fn first_asking(mut self, leader: &str) -> Unary {
         leader.clone_into(&mut self.leader);
         self
+    }
+
+    /// A connection to one node, made when it is first used: for programs that ask single nodes. `None` if the address is
+    /// none.
+    pub fn channel(&self, address: &str) -> Option<Channel> {
+        self.transport.open_lazily(address).ok()
     }
 
     /// How long a call may take, beyond its own wait; 5 s by default. If all that the nodes ever do is
@@ -229,7 +246,7 @@ impl Unary {
             return Ok(first);
         };
         let leader_view = async {
-            let mut node = connection::connect(&leader).await.ok()?;
+            let mut node = self.transport.connect(&leader).await.ok()?;
             Some(node.cluster_status(v1::ClusterStatusRequest::default()).await.ok()?.into_inner())
         };
         Ok(timeout(ATTEMPT_PATIENCE, leader_view).await.ok().flatten().unwrap_or(first))
@@ -424,10 +441,9 @@ impl Unary {
         let mut only_refused = true;
         loop {
             let address = endpoints.next_address();
-            let (contact, failure) = match attempt(&address, attempt_patience(), |node| {
-                ask(node, request.clone())
-            })
-            .await
+            let (contact, failure) = match self
+                .attempt(&address, attempt_patience(), |node| ask(node, request.clone()))
+                .await
             {
                 Ok(answer) => return Ok(answer),
                 Err(failed) => failed,
@@ -438,7 +454,9 @@ impl Unary {
             if contact != Contact::Made {
                 endpoints.could_not_reach(&address);
             }
-            if !failure.retryable {
+            // Another node may accept the certificate.
+            let may_be_let_in = contact == Contact::Denied && troubles.count() < endpoints.count();
+            if !failure.retryable && !may_be_let_in {
                 return Err(CallError::Rejected(Rejection::of(failure)));
             }
             endpoints.follow_leader(&failure.leader);
@@ -451,28 +469,37 @@ impl Unary {
             tokio::time::sleep(pause).await;
         }
     }
+
+    async fn attempt<T, F: Asked<T>>(
+        &self,
+        address: &str,
+        patience: Duration,
+        ask: impl FnOnce(Channel) -> F,
+    ) -> Result<T, (Contact, Failure)> {
+        let denied = |words| (Contact::Denied, refused(Reason::Unauthenticated, words));
+        let node =
+            self.transport.open(address).await.map_err(|error| {
+                match connection::why_not(&error) {
+                    (Contact::Denied, words) => denied(words),
+                    (contact, words) => (contact, unreachable(&words, false)),
+                }
+            })?;
+        match timeout(patience, ask(node)).await {
+            Ok(Ok(answer)) => Ok(answer.into_inner()),
+            // A node that does not accept our certificate says so after the handshake.
+            Ok(Err(status)) => Err(match explain_any(&status) {
+                Some(words) => denied(words),
+                None => (Contact::Made, Failure::from_status(&status)),
+            }),
+            Err(_) => Err((Contact::Made, unreachable("no answer in time", true))),
+        }
+    }
 }
 
 /// A call under way. The futures of calls are made of these, and can be handed to another thread.
 pub(crate) trait Asked<T>: Future<Output = Result<Response<T>, Status>> + Send {}
 
 impl<T, F: Future<Output = Result<Response<T>, Status>> + Send> Asked<T> for F {}
-
-async fn attempt<T, F: Asked<T>>(
-    address: &str,
-    patience: Duration,
-    ask: impl FnOnce(Channel) -> F,
-) -> Result<T, (Contact, Failure)> {
-    let node = connection::open(address).await.map_err(|error| {
-        let contact = if is_refusal(&error) { Contact::Refused } else { Contact::NotMade };
-        (contact, unreachable(&connection::innermost_cause(&error), false))
-    })?;
-    match timeout(patience, ask(node)).await {
-        Ok(Ok(answer)) => Ok(answer.into_inner()),
-        Ok(Err(status)) => Err((Contact::Made, Failure::from_status(&status))),
-        Err(_) => Err((Contact::Made, unreachable("no answer in time", true))),
-    }
-}
 
 fn unreachable(words: &str, may_have_happened: bool) -> Failure {
     Failure {

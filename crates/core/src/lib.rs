@@ -34,6 +34,16 @@ mod queries;
 mod rules;
 mod state;
 
+pub use model::access::change::{
+    ACCESS_CHANGES_MAX, AccessChange, AccessRefusal, ChangeAccess, Roles, TokenId, TokenRecord,
+};
+pub use model::access::identity::{CLAIMED_ROLES_MAX, Identity};
+pub use model::access::pattern::{Pattern, PatternError};
+pub use model::access::principal::{PRINCIPAL_BYTES_MAX, Principal, PrincipalError};
+pub use model::access::role::{
+    BuiltInRole, ROLE_NAME_BYTES_MAX, RULES_PER_ROLE_MAX, RoleName, RoleNameError, Rule,
+};
+pub use model::access::verb::{Scope, Verb, Verbs};
 pub use model::batch::{Batch, BatchWriter};
 pub use model::codec::DecodeError;
 pub use model::command;
@@ -55,6 +65,10 @@ pub use queries::status::{
 };
 pub use queries::why::{LockWhy, ReservedLock, WaitLink};
 pub use rules::restore::{RestoreOptions, RestoreSummary};
+pub use state::access::{
+    Access, CompiledGrants, Grants, NOTE_BYTES_MAX, POLICY_BYTES_MAX, PRINCIPALS_MAX, ROLES_MAX,
+    ROLES_PER_PRINCIPAL_MAX, TOKENS_MAX,
+};
 pub use state::budget::SearchCost;
 pub use state::snapshot::Digest;
 pub use state::table::LockTable;

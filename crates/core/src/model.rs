@@ -1,5 +1,6 @@
 //! Plain data: what goes into the lock table, what comes out, and how that is written. Nothing here knows the table.
 
+pub(crate) mod access;
 pub(crate) mod batch;
 pub(crate) mod codec;
 pub mod command;

@@ -105,6 +105,12 @@ pub enum Bug {
     RestoreKeepsSessions,
     /// A promotion for which a log entry has no steps left is forgotten.
     DeferredPromotionLost,
+    /// The last member of an acquire-all is not compared with the policy.
+    LastMemberUnchecked,
+    /// What a session may do is not computed again after a change of the policy.
+    StaleGrants,
+    /// A request that waited is granted though its principal may not have it any more.
+    RevokedWaiterGranted,
 }
 
 const NONE: u8 = u8::MAX;

@@ -7,6 +7,7 @@
 //! lasting for ever.
 
 mod abandon;
+mod access;
 mod acquire;
 mod admission;
 mod ages;

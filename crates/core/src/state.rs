@@ -1,6 +1,7 @@
 //! What the lock table consists of: sessions, locks, queues, and the indexes over them. Each change keeps all of them
 //! in step. What a command means is not known here.
 
+pub(crate) mod access;
 pub(crate) mod answers;
 pub(crate) mod budget;
 pub(crate) mod deadlines;

@@ -19,8 +19,12 @@ fn batch() -> impl Strategy<Value = Batch> {
 
 /// A table with some history.
 fn table() -> impl Strategy<Value = LockTable> {
-    let rules =
-        prop_oneof![Just(RulesVersion::ONE), Just(RulesVersion::TWO), Just(RulesVersion::NEWEST)];
+    let rules = prop_oneof![
+        Just(RulesVersion::ONE),
+        Just(RulesVersion::TWO),
+        Just(RulesVersion::THREE),
+        Just(RulesVersion::NEWEST)
+    ];
     let commands = proptest::collection::vec((0_u64..300, arbitrary::command()), 0..60);
     (rules, commands).prop_map(|(rules, commands)| {
         let mut table = LockTable::with_rules(Limits::default(), rules);
@@ -146,13 +150,13 @@ fn an_unknown_version_is_refused_with_an_error() {
 fn rules_that_this_build_does_not_know_are_refused_with_an_error() {
     let adopt = Command::AdoptRules { version: RulesVersion::NEWEST };
     let mut entry = Batch { at: LogicalTime::ZERO, commands: vec![adopt.clone()] }.encode();
-    assert_eq!(entry, [4, 0, 1, 18, 3]);
+    assert_eq!(entry, [4, 0, 1, 18, 4]);
     assert!(Batch::decode(&entry).is_ok());
-    for unknown in [0, 4, 99] {
+    for unknown in [0, 5, 99] {
         entry[4] = unknown;
         let refusal = Batch::decode(&entry).unwrap_err();
         let found = u64::from(unknown);
-        assert_eq!(refusal, DecodeError::UnknownRules { found, known: 3 });
+        assert_eq!(refusal, DecodeError::UnknownRules { found, known: 4 });
         assert!(refusal.to_string().contains(&format!("rules {found}")), "{refusal}");
     }
     let of_version_3 = [3, 0, 1, 18, 2];
@@ -162,11 +166,11 @@ fn rules_that_this_build_does_not_know_are_refused_with_an_error() {
     let mut table = LockTable::new(Limits::default());
     table.apply(LogIndex(5), LogicalTime::ZERO, adopt, &mut Vec::new());
     let mut snapshot = table.encode();
-    assert_eq!(snapshot[..2], [4, 3]);
+    assert_eq!(snapshot[..2], [4, 4]);
     snapshot.truncate(snapshot.len() - 8);
-    snapshot[1] = 4;
+    snapshot[1] = 5;
     let refusal = decode(&with_digest(snapshot.clone())).unwrap_err();
-    assert_eq!(refusal, DecodeError::UnknownRules { found: 4, known: 3 });
+    assert_eq!(refusal, DecodeError::UnknownRules { found: 5, known: 4 });
     snapshot[1] = 1;
     let refusal = decode(&with_digest(snapshot)).unwrap_err();
     assert!(matches!(refusal, DecodeError::Inconsistent(_)), "{refusal}");

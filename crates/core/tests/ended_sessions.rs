@@ -31,6 +31,7 @@ impl Table {
             ttl: Span::from_secs(30),
             linger: Span::from_secs(30),
             owner: Owner::default(),
+            identity: None,
         }))
     }
 

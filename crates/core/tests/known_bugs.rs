@@ -135,7 +135,11 @@ fn a_renewal_never_revives_what_has_ended() {
     let unknown = Outcome::Rejected(Rejection::UnknownSession);
     assert_eq!(world.touch("alice", 0), unknown);
     assert_eq!(world.renew("alice", 5, "wallet", 1), unknown);
-    let attach = Command::AttachStream { session: world.session("alice"), stream: StreamId(1) };
+    let attach = Command::AttachStream {
+        session: world.session("alice"),
+        stream: StreamId(1),
+        identity: None,
+    };
     assert_eq!(world.apply(attach), unknown);
     assert_eq!(world.holder("wallet").as_deref(), Some("bob"));
 }
@@ -316,8 +320,8 @@ fn a_hello_that_arrives_late_does_not_take_the_session_from_its_newer_stream() {
     let open = OpenSession { stream: Some(StreamId(1)), linger: Span::from_ms(100), ..open };
     world.apply(Command::OpenSession(open));
     let session = world.session("alice");
-    world.apply(Command::AttachStream { session, stream: StreamId(7) });
-    world.apply(Command::AttachStream { session, stream: StreamId(5) });
+    world.apply(Command::AttachStream { session, stream: StreamId(7), identity: None });
+    world.apply(Command::AttachStream { session, stream: StreamId(5), identity: None });
     world.detach("alice", 5);
     world.at(5_000).tick();
     assert_eq!(world.table.session_count(), 1);
@@ -359,7 +363,7 @@ fn a_stream_that_broke_long_ago_does_not_shorten_the_session() {
     let open = OpenSession { stream: Some(StreamId(1)), linger: Span::from_ms(100), ..open };
     world.apply(Command::OpenSession(open));
     let session = world.session("alice");
-    world.apply(Command::AttachStream { session, stream: StreamId(2) });
+    world.apply(Command::AttachStream { session, stream: StreamId(2), identity: None });
     world.detach("alice", 1);
     world.at(5_000).tick();
     assert_eq!(world.table.session_count(), 1);

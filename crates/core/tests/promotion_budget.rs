@@ -38,6 +38,7 @@ impl World {
                 ttl: Span::from_secs(600),
                 linger: Span::from_secs(600),
                 owner: Owner::default(),
+                identity: None,
             }));
         }
         world

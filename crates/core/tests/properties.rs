@@ -9,10 +9,11 @@ mod arbitrary;
 
 use std::collections::BTreeMap;
 
-use holdfast_core::command::{Action, Call, Mode};
+use holdfast_core::command::{Action, Call, Mode, OpenSession};
 use holdfast_core::{
-    Command, EndReason, Event, FenceToken, Limits, LockName, LockTable, LogIndex, LogicalTime,
-    Outcome, Rejection, RequestId, RulesVersion, SessionId, Span,
+    AccessChange, ChangeAccess, Command, EndReason, Event, FenceToken, Grants, Identity, Limits,
+    LockName, LockTable, LogIndex, LogicalTime, Outcome, Principal, Rejection, RequestId, RoleName,
+    RulesVersion, SessionId, Span, Verb, Verbs,
 };
 use proptest::prelude::*;
 
@@ -70,7 +71,7 @@ proptest! {
         limits in limits(),
         steps in proptest::collection::vec(step(), 1..120),
     ) {
-        let mut judge = Judge::new(limits);
+        let mut judge = Judge::new(limits).with_users();
         for step in steps {
             judge.take(step);
         }
@@ -90,6 +91,8 @@ struct Judge {
     permits: BTreeMap<LockName, u32>,
     frozen: BTreeMap<String, LogicalTime>,
     sessions: BTreeMap<SessionId, Life>,
+    /// As whom the sessions came last.
+    identities: BTreeMap<SessionId, Identity>,
     highest_token: u64,
     /// What the snapshot that is being written must say.
     snapshot: Option<Vec<u8>>,
@@ -137,9 +140,45 @@ impl Judge {
             permits: BTreeMap::new(),
             frozen: BTreeMap::new(),
             sessions: BTreeMap::new(),
+            identities: BTreeMap::new(),
             highest_token: 0,
             snapshot: None,
         }
+    }
+
+    /// Otherwise most of what sessions with an identity ask for would be refused.
+    fn with_users(mut self) -> Judge {
+        let user = RoleName::parse("user").unwrap();
+        let grant = |principal| AccessChange::Grant {
+            principal: Principal::parse(principal).unwrap(),
+            role: user.clone(),
+        };
+        let changes = arbitrary::PRINCIPALS.map(grant).into();
+        let (by, expected, end_sessions) = ("token:root".into(), None, false);
+        let change = ChangeAccess { by, expected, changes, end_sessions };
+        self.send(Command::ChangeAccess(Box::new(change)));
+        self
+    }
+
+    /// What the session may do; none if it is not checked.
+    fn grants(&self, session: SessionId) -> Option<Grants> {
+        Some(self.table.access().grants(self.identities.get(&session)?))
+    }
+
+    fn may_connect(&self, session: SessionId) -> bool {
+        self.grants(session).is_none_or(|grants| grants.allow_cluster(Verb::Connect))
+    }
+
+    /// In log order: what is granted, now or after a wait, is allowed by the policy as it is then.
+    fn is_permitted(&self, session: SessionId, name: &LockName, mode: Mode) {
+        let verbs = match mode {
+            Mode::Exclusive => Verbs::of(&[Verb::Exclusive, Verb::Elect]),
+            Mode::Shared => Verbs::of(&[Verb::Shared]),
+            Mode::Permit { .. } => Verbs::of(&[Verb::Permit]),
+        };
+        let grants = self.grants(session);
+        let is_permitted = grants.is_none_or(|grants| grants.allow_any(verbs, name));
+        assert!(is_permitted && self.may_connect(session), "granted to a revoked principal");
     }
 
     fn take(&mut self, step: Step) {
@@ -226,6 +265,7 @@ impl Judge {
         let mut events = Vec::new();
         let outcome =
             self.table.apply(LogIndex(self.index), self.now, command.clone(), &mut events);
+        self.note_identity(&command, &outcome);
         self.note_touch(&command);
         if let Command::Abandon { session, request } = command {
             // From now on it is a new request.
@@ -250,6 +290,12 @@ impl Judge {
     /// that was due sets lines going that had waited for it to end.
     fn send_again(&mut self, command: Command, first: &Outcome) {
         let session = command.session().unwrap();
+        if !self.may_connect(session) {
+            // Its heartbeats are refused; it has its answer all the same.
+            let again = self.send(command);
+            assert!(is_same_answer(first, &again), "first {first:?}, then {again:?}");
+            return;
+        }
         let mut with_heartbeat = self.table.clone();
         let heartbeat = Command::Touch { session, acked_through: acked_through(&command) };
         let index = LogIndex(self.index + 1);
@@ -299,7 +345,24 @@ impl Judge {
         assert_eq!(twice.digest(), self.table.digest());
     }
 
+    fn note_identity(&mut self, command: &Command, outcome: &Outcome) {
+        if let Command::OpenSession(OpenSession { session, identity, .. })
+        | Command::AttachStream { session, identity, .. } = command
+            && matches!(outcome, Outcome::SessionOpen { .. })
+        {
+            match identity {
+                Some(identity) => drop(self.identities.insert(*session, (**identity).clone())),
+                None => drop(self.identities.remove(session)),
+            }
+        }
+    }
+
     fn note_touch(&mut self, command: &Command) {
+        if command.session().is_some_and(|session| !self.may_connect(session))
+            && !matches!(command, Command::DetachStream { .. })
+        {
+            return;
+        }
         let Some(life) = command.session().and_then(|id| self.sessions.get_mut(&id)) else {
             return;
         };
@@ -330,10 +393,12 @@ impl Judge {
             }
             Event::SessionEnded { session, reason, .. } => {
                 let life = self.sessions.remove(session).expect("a session that is known");
+                self.identities.remove(session);
                 self.may_end(&life, *reason, cause);
                 self.sent.retain(|sent| sent.command.session() != Some(*session));
             }
             Event::Granted { name, session, request, mode, token, .. } => {
+                self.is_permitted(*session, name, *mode);
                 self.may_be_granted(name, *session, *request, *mode, cause);
                 let run = self.last_holder(name).filter(|_| *mode == Mode::Shared);
                 match run {
@@ -365,6 +430,7 @@ impl Judge {
                 }
             }
             Event::Converted { name, session, request, mode, token, .. } => {
+                self.is_permitted(*session, name, *mode);
                 let holders = self.holders.get_mut(name).expect("holders");
                 let alone = holders.len() == 1;
                 let its =
@@ -402,7 +468,7 @@ impl Judge {
                     EndReason::Transferred => {
                         assert!(matches!(cause, Command::Transfer { .. } | Command::Intervene(_)))
                     }
-                    _ => assert!(matches!(cause, Command::Intervene(_))),
+                    _ => assert!(matches!(cause, Command::Intervene(_) | Command::ChangeAccess(_))),
                 }
                 let gone = self.remove_holder(name, |holder| {
                     (holder.session, holder.request, holder.token) == (*session, *request, *token)
@@ -426,6 +492,9 @@ impl Judge {
                 }
                 _ => {}
             },
+            Event::AccessChanged { generation, .. } => {
+                assert_eq!(*generation, self.table.access().generation());
+            }
             Event::Refused { .. } | Event::Proclaimed { .. } | Event::Reopened { .. } => {}
         }
     }
@@ -495,7 +564,7 @@ impl Judge {
             return;
         }
         if reason == EndReason::Killed {
-            assert!(matches!(cause, Command::Intervene(_)));
+            assert!(matches!(cause, Command::Intervene(_) | Command::ChangeAccess(_)));
             return;
         }
         assert!(matches!(cause, Command::Tick), "only a tick ends sessions");
@@ -571,6 +640,7 @@ fn is_settled(command: &Command, outcome: &Outcome) -> bool {
                 | Rejection::InvalidTtl
                 | Rejection::InvalidMode
                 | Rejection::DuplicateName
+                | Rejection::PermissionDenied
         )
     );
     once && !unknown

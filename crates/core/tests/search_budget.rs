@@ -39,6 +39,7 @@ impl Attack {
                 ttl: Span::from_secs(600),
                 linger: Span::from_secs(600),
                 owner: Owner::default(),
+                identity: None,
             };
             attack.apply(Command::OpenSession(open));
         }

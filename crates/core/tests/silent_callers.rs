@@ -27,6 +27,7 @@ impl World {
             ttl: Span::from_secs(30),
             linger: Span::from_secs(30),
             owner: Owner::default(),
+            identity: None,
         };
         world.apply(Command::OpenSession(open));
         world

@@ -59,6 +59,7 @@ impl World {
             ttl: Span::from_secs(3_600),
             linger: Span::from_secs(3_600),
             owner: Owner { note: "n".repeat(200), ..Owner::default() },
+            identity: None,
         }))
     }
 
@@ -151,6 +152,27 @@ fn a_lock_too_many_is_refused_and_one_that_is_there_can_be_awaited() {
     let (session, name, token) = world.held[1].clone();
     world.release(session, name, token);
     assert!(matches!(world.acquire(2, "e", 0, 0), Outcome::Granted(_)));
+}
+
+#[test]
+fn in_a_full_table_an_operator_breaks_a_lock_and_makes_room_for_another() {
+    let mut world = World::limited(64 * KIB, 1_000);
+    let sessions = 1..10;
+    sessions.clone().for_each(|number| drop(world.open(number)));
+    let mut names = (0..).map(|number| format!("lock {number}"));
+    for number in sessions {
+        while !is_full(&world.acquire(number, &names.next().unwrap(), 0, 1_000)) {}
+    }
+    let bytes = Outcome::Rejected(Rejection::TooManyBytes { limit: 64 * KIB });
+    assert_eq!(world.acquire(9, "one more", 0, 1_000), bytes);
+    let (_, name, token) = world.held.last().cloned().unwrap();
+    let broken = world.apply(Command::Intervene(Intervention {
+        by: "olga".into(),
+        reason: "test".into(),
+        action: Action::Break { name, token: Some(token) },
+    }));
+    assert!(matches!(broken, Outcome::Intervened(Intervened::Broken { .. })), "{broken:?}");
+    assert!(matches!(world.acquire(9, "one more", 0, 900), Outcome::Granted(_)));
 }
 
 #[test]

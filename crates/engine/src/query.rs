@@ -2,7 +2,7 @@
 
 use holdfast_core::command::Owner;
 use holdfast_core::{
-    FenceToken, FreezeInfo, LockName, LockSearch, LockSearchPart, LockStatus, LockSummary,
+    Access, FenceToken, FreezeInfo, LockName, LockSearch, LockSearchPart, LockStatus, LockSummary,
     LockTable, LockWhy, LogicalTime, PublicSessionId, SearchRange, SessionId, SessionSummary,
     TokenStanding,
 };
@@ -38,6 +38,8 @@ pub enum Query {
         shown_max: usize,
     },
     Freezes,
+    /// Who may do what.
+    Access,
     Token {
         name: LockName,
         token: FenceToken,
@@ -77,6 +79,7 @@ pub enum ReadData {
     Sessions(Vec<SessionSummary>),
     Owners(Vec<(PublicSessionId, Owner)>),
     Freezes(Vec<FreezeInfo>),
+    Access(Box<Access>),
     Token(TokenStanding),
     Confirmed,
     /// Whether there is such a session.
@@ -101,6 +104,7 @@ impl Query {
             Query::Why { name, shown_max } => ReadData::Why(table.why(&name, shown_max)),
             Query::Token { name, token } => ReadData::Token(table.token_standing(&name, token)),
             Query::Freezes => ReadData::Freezes(table.freezes()),
+            Query::Access => ReadData::Access(Box::new(table.access().clone())),
             Query::List { prefix, after, limit } => {
                 ReadData::List(table.list(&prefix, after.as_deref(), limit))
             }

@@ -15,11 +15,13 @@ use crate::failure::{refused, rejected};
 use crate::plain::{BorrowedAcquire, BorrowedRelease};
 use crate::v1::{self, Failure, Reason};
 
+mod access;
 mod choice;
 mod intervention;
 pub mod operation;
 pub mod page;
 
+pub use access::{change_access, token_id};
 pub use choice::tier;
 use choice::{mode, policy};
 pub use intervention::{
@@ -104,7 +106,15 @@ pub fn open(request: v1::OpenSessionRequest, stream: Option<StreamId>) -> Result
         pid: owner.pid,
         note: owner.note,
     });
-    checked(Command::OpenSession(OpenSession { session, public, stream, ttl, linger, owner }))
+    checked(Command::OpenSession(OpenSession {
+        session,
+        public,
+        stream,
+        ttl,
+        linger,
+        owner,
+        identity: None,
+    }))
 }
 
 pub fn keep_alive(request: &v1::KeepAliveRequest, scope: Scope) -> Result<Command, Failure> {

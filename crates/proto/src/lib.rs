@@ -4,12 +4,14 @@
 //! - [`v1`]: the client API. [`peer_v1`]: what the nodes of one cluster say to each other.
 //! - [`Fence`]: the full form of a fencing token, `hf1.L.<name hash>.<number>`.
 //! - [`SessionId`]: the secret by which a client acts as a session, and its public twin.
+//! - [`AccessToken`]: the secret by which a client proves who it is.
 //! - [`failure`]: a typed [`v1::Failure`] carried by a gRPC status, and back.
 //! - [`v1::WatchFrame`]: the one message that is not generated.
 //! - [`codec`]: answers a message that cannot be decoded as the caller's mistake.
 //! - [`plain`]: a session's stream without HTTP/2.
 //! - [`decode`], [`encode`]: between the messages and the lock table's own types.
 
+mod access_token;
 pub mod codec;
 mod count;
 pub mod decode;
@@ -20,6 +22,7 @@ pub mod plain;
 mod session_id;
 mod watch_frame;
 
+pub use access_token::{AccessToken, ParseAccessTokenError};
 pub use holdfast_fence::{Fence, Guarantee, ParseFenceError, TOKEN_LIMIT, name_hash};
 pub use session_id::{ParsePublicSessionIdError, ParseSessionIdError, PublicSessionId, SessionId};
 

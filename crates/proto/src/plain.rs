@@ -11,6 +11,7 @@
 //! |---|---|---|
 //! | [`FRAME`] | `ClientFrame` | `ServerFrame` |
 //! | [`PING`] | nothing: is anybody there? | |
+//! | [`AUTH`] | a credential, as text; before the first frame | |
 //! | [`END`] | | `Failure`: why the stream ends; nothing follows |
 //!
 //! A ping is answered by a frame that says nothing. A side that has no more to say ends its half of the connection.
@@ -38,6 +39,7 @@ pub const GREETING: [u8; 4] = [0xf5, b'h', b's', b'1'];
 pub const FRAME: u8 = 0;
 pub const PING: u8 = 1;
 pub const END: u8 = 2;
+pub const AUTH: u8 = 3;
 
 const LENGTH_BYTES: usize = 4;
 /// Read from a socket in one go, if there is as much.

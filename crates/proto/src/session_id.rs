@@ -57,6 +57,21 @@ impl SessionId {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
+    /// The id by which the lock table knows the session of a principal. A session id that was stolen is another one under
+    /// another principal, and what files contain is not what a client has to show.
+    pub fn of_principal(self, principal: &str) -> SessionId {
+        let digest = Sha256::new()
+            .chain_update(b"holdfast session\0")
+            .chain_update(principal.as_bytes())
+            .chain_update(b"\0")
+            .chain_update(self.0)
+            .finalize();
+        let mut start = [0; 16];
+        start.copy_from_slice(&digest[..16]);
+        // As good as never all zero.
+        SessionId::from_bytes(start).unwrap_or(self)
+    }
+
     pub fn public_id(self) -> PublicSessionId {
         let mut start = [0; 8];
         start.copy_from_slice(&Sha256::digest(self.0)[..8]);

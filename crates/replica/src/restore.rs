@@ -272,6 +272,7 @@ mod tests {
             ttl: longest,
             linger: longest,
             owner: Default::default(),
+            identity: None,
             stream: None,
         };
         let now = table.now();

@@ -143,6 +143,7 @@ fn open(session: SessionId) -> Command {
         ttl: Span::from_ms(60_000),
         linger: Span::from_ms(60_000),
         owner: Owner::default(),
+        identity: None,
     })
 }
 

@@ -12,12 +12,14 @@ mod connections;
 mod http;
 mod kafka;
 mod listen;
+mod tls;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::Deserialize;
+use holdfast_service::AuthMode;
+use serde::{Deserialize, Deserializer, de};
 
 pub use address::{Address, AddressError};
 pub use check::CheckError;
@@ -29,6 +31,7 @@ use holdfast_replica::NodeId;
 pub use http::HttpConfig;
 pub use kafka::KafkaConfig;
 pub use listen::ListenConfig;
+pub use tls::{PeerTlsConfig, TlsConfig};
 
 /// The settings of one node.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -82,11 +85,20 @@ pub struct NodeConfig {
     /// Where spans go.
     #[serde(default)]
     pub tracing: Option<TracingConfig>,
+    /// What the node demands of its callers.
+    #[serde(default)]
+    pub auth: AuthConfig,
     #[serde(default)]
     pub http: HttpConfig,
     /// Where this node listens, if that is not where it is reached.
     #[serde(default)]
     pub listen: ListenConfig,
+    /// How the client port and the HTTP port are protected; without it they speak plaintext.
+    #[serde(default)]
+    pub tls: Option<TlsConfig>,
+    /// How the peer port is protected; without it it speaks plaintext.
+    #[serde(default)]
+    pub peer_tls: Option<PeerTlsConfig>,
     /// What clients may take of this node.
     #[serde(default)]
     pub connections: ConnectionsConfig,
@@ -96,6 +108,18 @@ pub struct NodeConfig {
     /// The first members, this node included; those who come later are in the cluster's log. A node that
     /// joins lists itself alone.
     pub nodes: Vec<MemberConfig>,
+}
+
+/// What a node demands of its callers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AuthConfig {
+    #[serde(default, deserialize_with = "auth_mode")]
+    pub mode: AuthMode,
+}
+
+fn auth_mode<'de, D: Deserializer<'de>>(text: D) -> Result<AuthMode, D::Error> {
+    String::deserialize(text)?.parse().map_err(de::Error::custom)
 }
 
 /// How log lines look.
@@ -227,8 +251,11 @@ impl NodeConfig {
                 log_format: LogFormat::default(),
                 audit: None,
                 tracing: None,
+                auth: AuthConfig::default(),
                 http: HttpConfig::default(),
                 listen: ListenConfig::default(),
+                tls: None,
+                peer_tls: None,
                 connections: ConnectionsConfig::default(),
                 kafka: None,
                 nodes: nodes.clone(),

@@ -7,6 +7,8 @@
 //! - A request is *unfinished* until it has arrived whole. Unfinished requests are limited in number, and each has a
 //!   deadline ([`RequestBody`]).
 //! - Bytes count from their arrival to the end of the answer. What a message claims to have costs nothing.
+//! - Frames that this node relays between a client and the leader count as long as they wait here: those of the client as
+//!   bytes of requests, those of the leader as answers that are not read.
 //! - Answers that the transport has not written out yet count for their connection, which gets no more of them until
 //!   some are written ([`ResponseBody`]).
 //!
@@ -23,17 +25,23 @@ mod socket;
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use holdfast_core::{Identity, Principal};
+use holdfast_proto::failure::refused;
+use holdfast_proto::v1::{Failure, Reason};
+use holdfast_service::{Caller, Protocol};
+use holdfast_tls::RemoteCertificate;
+use time::OffsetDateTime;
 use tokio::time::{interval, sleep};
 
 use self::call::Stage;
 use self::counts::{NoRoom, State};
 
 pub(crate) use self::body::{RequestBody, ResponseBody, Shape, late, overloaded};
-pub(crate) use self::call::{Call, TooMuch};
+pub(crate) use self::call::{Call, HeldBytes, TooMuch};
 pub(crate) use self::counts::PortUse;
 pub use self::descriptors::TooFewDescriptors;
 pub(crate) use self::descriptors::{Descriptors, NodeDescriptors};
@@ -67,9 +75,34 @@ pub(crate) struct Connection {
     /// By which it is counted.
     address: IpAddr,
     remote: IpAddr,
+    /// What is known of the other end from the connection itself.
+    security: OnceLock<Security>,
     is_closing: AtomicBool,
+    /// It is closed because of what its other end has shown.
+    is_denied: AtomicBool,
     /// Of the task that reads it.
     waker: Mutex<Option<Waker>>,
+}
+
+#[derive(Debug)]
+enum Security {
+    /// It speaks plaintext, and the port TLS.
+    RefusedPlaintext,
+    Certificate(RemoteCertificate),
+}
+
+/// Bytes of another node's answers that no answer was made of yet.
+#[derive(Debug)]
+pub(crate) struct RelayedBytes {
+    connection: Arc<Connection>,
+    bytes: usize,
+}
+
+impl Drop for RelayedBytes {
+    fn drop(&mut self) {
+        let Connection { port, number, .. } = &*self.connection;
+        port.lock().change_relayed(*number, |relayed| relayed - self.bytes);
+    }
 }
 
 /// Held by the owner of the socket. The connection counts until it is dropped.
@@ -142,7 +175,9 @@ impl Connections {
             number,
             address,
             remote,
+            security: OnceLock::new(),
             is_closing: AtomicBool::new(false),
+            is_denied: AtomicBool::new(false),
             waker: Mutex::default(),
         });
         state.add(Arc::clone(&connection));
@@ -151,12 +186,31 @@ impl Connections {
         Ok(OpenConnection { connection })
     }
 
-    /// Closes idle connections that have had their time, for as long as it is polled.
-    pub(crate) async fn keep_closing_idle(self: Arc<Self>) {
+    /// Closes idle connections that have had their time, and those whose certificate is over, for as long as it is polled.
+    pub(crate) async fn keep_closing(self: Arc<Self>) {
         let mut pause = interval(LOOK_EVERY);
         loop {
             pause.tick().await;
             self.close_timed_out(Instant::now());
+            let now = OffsetDateTime::now_utc();
+            self.close_denied(|certificate| !certificate.is_over(now));
+        }
+    }
+
+    /// Closes those whose certificate is accepted no more, whatever they are in use for.
+    pub(crate) fn close_denied(&self, accepts: impl Fn(&RemoteCertificate) -> bool) {
+        let shown = |(number, entry): (&u64, &counts::Entry)| match entry.connection.security.get()
+        {
+            Some(Security::Certificate(certificate)) => Some((*number, certificate.clone())),
+            Some(Security::RefusedPlaintext) | None => None,
+        };
+        // A check takes a while: not while all connections wait.
+        let shown: Vec<_> = self.lock().connections.iter().filter_map(shown).collect();
+        for (number, certificate) in shown {
+            if !accepts(&certificate) {
+                tracing::info!(name = %certificate.name(), "closed a connection: its certificate is over or revoked");
+                self.lock().close_denied(number);
+            }
         }
     }
 
@@ -255,6 +309,40 @@ impl Connection {
         &self.port.limits
     }
 
+    /// Its other end has shown this certificate, which was verified.
+    pub(crate) fn set_certificate(&self, certificate: Option<RemoteCertificate>) {
+        if let Some(certificate) = certificate {
+            // It is set once, by the task that made the handshake.
+            let _ = self.security.set(Security::Certificate(certificate));
+        }
+    }
+
+    /// It speaks plaintext, and the port TLS: every request is refused.
+    pub(crate) fn refuse_plaintext(&self) {
+        let _ = self.security.set(Security::RefusedPlaintext);
+    }
+
+    /// On whose behalf its requests are.
+    pub(crate) fn caller(&self, protocol: Protocol) -> Result<Caller, Failure> {
+        let caller = Caller::client(protocol, Some(self.remote));
+        match self.security.get() {
+            None => Ok(caller),
+            Some(Security::RefusedPlaintext) => Err(plaintext_refused()),
+            Some(Security::Certificate(certificate)) => {
+                let name = certificate.client().unwrap_or_default();
+                let principal = Principal::parse(&format!("cert:{name}"));
+                let words = "the certificate names no client";
+                let principal = principal.map_err(|_| refused(Reason::Unauthenticated, words))?;
+                Ok(caller.authenticated(Identity::of(principal)))
+            }
+        }
+    }
+
+    /// It is closed because of what its other end has shown.
+    pub(crate) fn is_denied(&self) -> bool {
+        self.is_denied.load(Ordering::Acquire)
+    }
+
     pub(crate) fn is_closing(&self) -> bool {
         self.is_closing.load(Ordering::Acquire)
     }
@@ -315,6 +403,13 @@ impl Connection {
             || state.used.unwritten >= limits.unwritten_max
     }
 
+    /// What another node has said to the client counts among what the address and all clients leave unread, until the
+    /// guard is dropped. The connection's own limit is for what is made of it.
+    pub(crate) fn hold_relayed(self: &Arc<Self>, bytes: usize) -> RelayedBytes {
+        self.port.lock().change_relayed(self.number, |relayed| relayed + bytes);
+        RelayedBytes { connection: Arc::clone(self), bytes }
+    }
+
     fn is_written(&self, bytes: usize) {
         let mut state = self.port.lock();
         state.change_unwritten(self.number, |unwritten| unwritten - bytes);
@@ -323,6 +418,13 @@ impl Connection {
         drop(state);
         writers.into_iter().for_each(Waker::wake);
     }
+}
+
+/// What a client is told that speaks plaintext to a port with TLS.
+pub(crate) fn plaintext_refused() -> Failure {
+    let words = "this port speaks TLS, and the client plaintext: give the client the authority of the cluster (--ca or \
+                 HOLDFAST_CA), and its certificate and key if it has one (--cert and --key)";
+    refused(Reason::Unauthenticated, words)
 }
 
 impl OpenConnection {

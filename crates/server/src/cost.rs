@@ -16,6 +16,7 @@ use prost::Message;
 use crate::audit::{AuditFile, AuditSettings, Lines};
 use crate::events::{EventRing, Position};
 use crate::rpc::encode_events;
+use holdfast_service::VisibleNames;
 
 const SESSIONS: u64 = 8;
 const NAMES: u64 = 256;
@@ -49,7 +50,8 @@ impl Observed {
                 note: String::new(),
             };
             let public = public(session);
-            let event = Event::SessionOpened { session, public, owner: Box::new(owner) };
+            let event =
+                Event::SessionOpened { session, public, owner: Box::new(owner), principal: None };
             (LogIndex(1), LogicalTime::ZERO, event)
         });
         ring.record(&mut opened.collect(), 1_794_743_884_123, None);
@@ -121,7 +123,7 @@ impl Observed {
         while let Ok(events) = self.ring.after(self.position, 500) {
             let Some(last) = events.last() else { break };
             self.position = last.position;
-            let events = encode_events(events.iter());
+            let events = encode_events(events.iter(), &VisibleNames::all());
             self.frame.clear();
             let _ = WatchFrame { events, ..Default::default() }.encode(&mut self.frame);
             bytes += self.frame.len();

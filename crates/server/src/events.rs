@@ -337,6 +337,8 @@ fn weight(event: &Event) -> usize {
         Event::SessionOpened { owner, .. } => {
             size_of_val(&**owner) + owner.application.len() + owner.host.len() + owner.note.len()
         }
+        // Roughly what its words take.
+        Event::AccessChanged { change, .. } => change.by.len() + 256 * change.changes.len(),
         Event::SessionEnded { .. } => 0,
     };
     size_of::<Recorded>() + texts
@@ -350,7 +352,8 @@ mod tests {
 
     fn happened(indexes: impl IntoIterator<Item = u64>) -> Vec<(LogIndex, LogicalTime, Event)> {
         let (session, public) = (SessionId(1), PublicSessionId(1));
-        let event = Event::SessionOpened { session, public, owner: Box::default() };
+        let event =
+            Event::SessionOpened { session, public, owner: Box::default(), principal: None };
         indexes
             .into_iter()
             .map(|index| (LogIndex(index), LogicalTime::from_ms(index), event.clone()))

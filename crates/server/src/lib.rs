@@ -16,6 +16,7 @@
 //! whether the node can serve, and [`Node`] starts and stops it all. `offline` works on the files of a node
 //! that does not run.
 
+mod access;
 mod audit;
 mod boot_clock;
 mod config;
@@ -37,6 +38,7 @@ mod membership;
 mod metrics;
 mod node;
 mod offline;
+mod outbox;
 mod peers;
 mod readiness;
 mod rpc;
@@ -45,21 +47,26 @@ mod stopping;
 #[cfg(test)]
 mod testing;
 mod traces;
+mod transport;
 mod wrong_port;
 
+pub use access::{BootstrapError, bootstrap_token};
 pub use audit::{AuditFileError, utc};
 pub use config::{
-    Address, AddressError, AuditConfig, CheckError, ConfigError, ConnectionsConfig, HttpConfig,
-    KafkaConfig, ListenConfig, LogFormat, MemberConfig, NodeConfig, TracingConfig,
+    Address, AddressError, AuditConfig, AuthConfig, CheckError, ConfigError, ConnectionsConfig,
+    HttpConfig, KafkaConfig, ListenConfig, LogFormat, MemberConfig, NodeConfig, PeerTlsConfig,
+    TlsConfig, TracingConfig,
 };
 pub use connections::TooFewDescriptors;
 pub use durable_file::FileError;
+pub use holdfast_service::AuthMode;
 pub use identity::IdentityError;
 pub use initial_members::InitialMembersError;
 pub use known_peers::KnownPeersError;
-pub use node::{Liveness, Node, StartError};
+pub use node::{Liveness, Node, StartError, TlsReloader};
 pub use offline::{
     BackupWriter, FreezeLine, Inspection, LockLine, MemberLine, NewCluster, NewClusterOptions,
     OfflineError, Recovered, Restored, Survivor, restore,
 };
 pub use shard::{ShardError, StopReason};
+pub use transport::TlsError;

@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tonic::transport::server::TcpIncoming;
 
+use crate::access::{self, BootstrapError};
 use crate::audit::{Audit, AuditFileError, AuditSettings};
 use crate::config::{Address, ConfigError, NodeConfig, TracingConfig};
 use crate::connections::{Connections, Descriptors, PortLimits, TooFewDescriptors};
@@ -34,6 +35,7 @@ use crate::rpc::{self, DashboardSource, Forwarded, Rpc};
 use crate::shard::{self, Channels, Input, ShardError, ShardHandle, StopReason};
 use crate::stopping::StopSwitch;
 use crate::traces::Traces;
+use crate::transport::{ClientSide, TlsError, Transport};
 
 /// Longer than the shard takes to hand leadership over.
 const DRIVER_STOP_TIMEOUT: Duration = Duration::from_secs(5);
@@ -61,6 +63,26 @@ pub struct Node {
     tasks: JoinSet<()>,
     servers: JoinSet<()>,
     traces: Option<Arc<Traces>>,
+    transport: Transport,
+}
+
+/// Reads the certificates of a node again.
+#[derive(Clone, Debug)]
+pub struct TlsReloader {
+    transport: Transport,
+}
+
+impl TlsReloader {
+    /// Whether a port of the node speaks TLS.
+    pub fn has_certificates(&self) -> bool {
+        self.transport.has_certificates()
+    }
+
+    /// Takes the files into use that the configuration names, and closes the connections whose certificate they revoke.
+    /// If one of the files is wrong, nothing changes.
+    pub fn reload(&self, config: &NodeConfig) -> Result<(), TlsError> {
+        self.transport.reload(config)
+    }
 }
 
 /// Whether a node's loop turns.
@@ -98,7 +120,11 @@ pub enum StartError {
     )]
     CannotListen { port: &'static str, address: Address, source: io::Error },
     #[error(transparent)]
+    Tls(#[from] TlsError),
+    #[error(transparent)]
     TooFewDescriptors(#[from] TooFewDescriptors),
+    #[error(transparent)]
+    Bootstrap(#[from] BootstrapError),
     #[error(transparent)]
     Audit(#[from] AuditFileError),
     #[error(transparent)]
@@ -120,6 +146,7 @@ impl Node {
     pub async fn start_with(config: NodeConfig, service: Service) -> Result<Node, StartError> {
         config.check()?;
         let descriptors = Descriptors::of_node()?;
+        let transport = Transport::load(&config)?;
         let actions = config.http.actions()?;
         let hosts = config.http.hosts(&config.nodes, &config.listen);
         // Before anything is written: a start that fails because a port is in use leaves nothing behind.
@@ -137,6 +164,7 @@ impl Node {
         let identity =
             Identity::load_or_create(&config.data_dir, &config.cluster, config.node_id())?;
         let known_peers = KnownPeers::load(&config.data_dir)?;
+        let service = access::service(service, &config)?;
         let founders = initial_members::load_or_create(&config)?;
         let membership = Arc::new(Membership::of(&config, &founders));
 
@@ -145,19 +173,24 @@ impl Node {
         let shard = ShardHandle::new(inbox_sender.clone(), leadership.subscribe());
         let data_dir = identity.data_dir.into();
         let known = Arc::clone(&membership);
-        let handshake = Handshake::new(identity, known, known_peers, config.timing());
+        let handshake =
+            Handshake::new(identity, known, known_peers, config.timing(), transport.clone());
         let handshake = Arc::new(handshake);
         let mut tasks = JoinSet::new();
         let limits = PortLimits::of_clients(&config.connections, &descriptors);
         let clients = Connections::new(limits, Arc::clone(&descriptors));
         let on_http = Connections::new(PortLimits::of_http(), descriptors);
-        tasks.spawn(Arc::clone(&clients).keep_closing_idle());
-        tasks.spawn(Arc::clone(&on_http).keep_closing_idle());
+        for port in [&clients, &on_http] {
+            tasks.spawn(Arc::clone(port).keep_closing());
+            if let Some(side) = transport.watch_clients() {
+                tasks.spawn(close_denied_when_reloaded(Arc::clone(port), side));
+            }
+        }
         let links = PeerLinks::start(&handshake, &shard, &mut tasks);
 
         let events = Arc::new(EventRing::new(config.events_kept));
         let metrics = Arc::new(Metrics::new());
-        let memory = Arc::new(EfficiencyTier::counting(Arc::clone(&metrics.efficiency_operations)));
+        let memory = Arc::new(EfficiencyTier::counting(Arc::clone(&metrics.efficiency)));
         tasks.spawn(efficiency_tier::keep_time(Arc::clone(&memory)));
         let watchdog = Arc::new(LoopWatchdog::new());
         let traces = match &config.tracing {
@@ -192,7 +225,9 @@ impl Node {
             let metrics = Arc::clone(&metrics);
             let memory = Arc::clone(&memory);
             let traces = traces.clone();
+            let policy = Arc::clone(service.policy());
             let channels = Channels {
+                policy,
                 inbox,
                 inbox_sender,
                 leadership,
@@ -261,9 +296,9 @@ impl Node {
         });
         let source = Arc::new(DashboardSource::new(rpc.clone()));
         let incoming = keep_alive(TcpIncoming::from(client_listener).with_nodelay(Some(true)));
-        let of_clients = Arc::clone(&clients);
+        let (of_clients, of_port) = (Arc::clone(&clients), transport.clone());
         servers.spawn(async move {
-            if let Err(error) = rpc::serve(rpc, of_clients, health, incoming).await {
+            if let Err(error) = rpc::serve(rpc, of_clients, health, incoming, of_port).await {
                 tracing::error!(%error, "the client port is closed");
             }
         });
@@ -284,7 +319,8 @@ impl Node {
             let (dashboard, sampling) = holdfast_dashboard::dashboard(source, actions, hosts);
             tasks.spawn(sampling);
             let routes = http::routes(shown, dashboard);
-            servers.spawn(http::serve(listener, on_http, routes, lost_on_http, stop.watch()));
+            let (port, stopping) = (transport.clone(), stop.watch());
+            servers.spawn(http::serve(listener, on_http, routes, lost_on_http, port, stopping));
         }
 
         tracing::info!(%client_address, http_address = http_address.map(tracing::field::display), "node started");
@@ -302,6 +338,7 @@ impl Node {
             tasks,
             servers,
             traces,
+            transport,
         })
     }
 
@@ -317,6 +354,11 @@ impl Node {
     /// For whoever watches over the node.
     pub fn liveness(&self) -> Liveness {
         Liveness { watchdog: Arc::clone(&self.watchdog) }
+    }
+
+    /// For SIGHUP.
+    pub fn tls_reloader(&self) -> TlsReloader {
+        TlsReloader { transport: self.transport.clone() }
     }
 
     /// Returns when the node can serve clients: it leads, or is connected to the node that does. Also
@@ -377,6 +419,17 @@ impl Drop for Node {
         // After a shutdown the shard is gone and hears nothing.
         let _ = self.shard.send(Input::Shutdown);
         self.stop.throw();
+    }
+}
+
+/// A certificate that is revoked by the files that were loaded last ends its connections.
+async fn close_denied_when_reloaded(
+    port: Arc<Connections>,
+    mut side: watch::Receiver<Arc<ClientSide>>,
+) {
+    while side.changed().await.is_ok() {
+        let side = Arc::clone(&side.borrow_and_update());
+        port.close_denied(|certificate| side.accepts(certificate));
     }
 }
 

@@ -15,7 +15,9 @@ mod accept;
 mod backoff;
 mod dial;
 mod handshake;
+mod link;
 mod links;
+mod peer_socket;
 mod snapshot_in;
 mod snapshot_out;
 mod wire;
@@ -27,6 +29,7 @@ use tonic::transport::{Endpoint, Error};
 pub(crate) use accept::PeerPort;
 pub(crate) use handshake::{Handshake, LOG_VERSION};
 pub(crate) use links::PeerLinks;
+pub(crate) use peer_socket::Shown;
 pub(crate) use wire::{ConnectionTickets, WiresIn};
 
 use crate::config::Address;

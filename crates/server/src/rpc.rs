@@ -13,12 +13,14 @@
 //! - A node that does not lead forwards one hop (`forward`, and at the other end `forwarded`). A forwarded action that
 //!   arrives at a node that does not lead goes no further.
 
+mod access;
 mod acquire;
 mod acquire_all;
 mod cancel;
 mod check_token;
 mod cluster;
 mod convert;
+mod credentials;
 mod dashboard;
 mod door;
 mod election;
@@ -27,10 +29,12 @@ mod forward;
 mod forwarded;
 mod grpc;
 mod hang_up;
+mod hidden_names;
 mod keep_alive_many;
 mod leader_search;
 mod list_search;
 mod members;
+mod message_sizes;
 mod operator;
 mod proclaim;
 mod protocol_detection;
@@ -79,6 +83,7 @@ use crate::shard::ShardHandle;
 use crate::stopping::Stopping;
 use crate::traces::Traces;
 
+pub(crate) use self::credentials::{authenticate, bearer};
 pub(crate) use self::dashboard::DashboardSource;
 pub(crate) use self::forwarded::Forwarded;
 pub(crate) use self::serve::serve;

@@ -12,7 +12,6 @@ mod log;
 mod longest_queue;
 mod measure;
 mod observer;
-mod outbox;
 mod poller;
 mod queue;
 mod start;
@@ -25,6 +24,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use holdfast_engine::{Effect, Engine, LogError, Now, Obstacle, Step, StopCause};
 use holdfast_proto::plain::FrameWriter;
 use holdfast_replica::{Fatal, Leadership, NodeId, Replica};
+use holdfast_service::PolicyInForce;
 use thiserror::Error;
 use tokio::sync::watch;
 
@@ -40,9 +40,8 @@ pub(crate) use self::framed::{AfterVisit, Asked, Connection, EndedBy, Visit};
 pub(crate) use self::inbox::{FIRST_GROUP, GroupView, Input, OwnTable};
 use self::log::Log;
 use self::measure::{Levels, SnapshotTimes};
+pub(crate) use self::observer::Deferrable;
 use self::observer::Observer;
-pub(crate) use self::observer::{Deferrable, ReplyTo};
-pub(crate) use self::outbox::{TaskOutbox, put_all};
 use self::poller::Poller;
 pub(crate) use self::poller::{ROOM, SocketEvents};
 pub(crate) use self::queue::{Inbox, ShardHandle, inbox};
@@ -101,6 +100,7 @@ struct Shard {
     metrics: Arc<Metrics>,
     /// None if no spans are wanted.
     traces: Option<Arc<Traces>>,
+    policy: Arc<PolicyInForce>,
     levels: Levels,
     snapshot_times: SnapshotTimes,
     digests: Digests,
@@ -117,7 +117,10 @@ impl Shard {
     fn run(mut self) -> (StopReason, Log) {
         let reason = loop {
             match self.turn() {
-                Ok(()) => self.publish_levels(),
+                Ok(()) => {
+                    self.publish_policy();
+                    self.publish_levels();
+                }
                 Err(StopReason::Requested) => break StopReason::Requested,
                 Err(reason) => {
                     tracing::error!(%reason, "the node stops");
@@ -128,6 +131,13 @@ impl Shard {
         let (framed, poller, log) = self.into_parts();
         framed.close_all(poller);
         (reason, log)
+    }
+
+    /// Compares one number if nothing has changed.
+    fn publish_policy(&self) {
+        for (_, replica) in self.engine.replicas() {
+            self.policy.publish(replica.table().access());
+        }
     }
 
     /// All else is dropped, so that callers learn that the shard has ended.

@@ -207,6 +207,7 @@ async fn forward(channel: &Channel, ticket: Option<&[u8]>, principal: &str) -> V
         principal: principal.into(),
         address: "127.0.0.1".into(),
         protocol: Protocol::Grpc.into(),
+        claimed_roles: Vec::new(),
     });
     let mut client = ForwardServiceClient::new(channel.clone());
     let action = |method: &str, request: Vec<u8>| {

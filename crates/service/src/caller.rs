@@ -3,12 +3,18 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use holdfast_core::{CLAIMED_ROLES_MAX, Identity, Principal, RoleName};
 use holdfast_proto::peer_v1;
 
-/// On whose behalf an action is done. There is no authentication yet, so every client is anonymous.
+use crate::access::Rights;
+
+/// On whose behalf an action is done.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Principal {
+pub enum OnBehalfOf {
+    /// A client that has not proved who it is.
     Anonymous,
+    /// A client that has.
+    Client(Identity),
     /// A node of the cluster, for what it does of its own accord.
     Node(u64),
 }
@@ -16,11 +22,12 @@ pub enum Principal {
 const ANONYMOUS: &str = "anonymous";
 const NODE_PREFIX: &str = "node:";
 
-impl fmt::Display for Principal {
+impl fmt::Display for OnBehalfOf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Principal::Anonymous => f.write_str(ANONYMOUS),
-            Principal::Node(node) => write!(f, "{NODE_PREFIX}{node}"),
+            OnBehalfOf::Anonymous => f.write_str(ANONYMOUS),
+            OnBehalfOf::Client(identity) => identity.principal.fmt(f),
+            OnBehalfOf::Node(node) => write!(f, "{NODE_PREFIX}{node}"),
         }
     }
 }
@@ -40,30 +47,62 @@ pub enum Protocol {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
-    pub principal: Principal,
+    pub on_behalf_of: OnBehalfOf,
     /// Of the client's end of the connection.
     pub address: Option<IpAddr>,
     pub protocol: Protocol,
     /// The node at which the client is connected, if it is another one.
     pub forwarded_by: Option<u64>,
+    pub(crate) rights: Rights,
 }
 
 impl Caller {
     /// A client that is connected to this node.
     pub fn client(protocol: Protocol, address: Option<IpAddr>) -> Caller {
-        Caller { principal: Principal::Anonymous, address, protocol, forwarded_by: None }
+        let on_behalf_of = OnBehalfOf::Anonymous;
+        Caller { on_behalf_of, address, protocol, forwarded_by: None, rights: Rights::default() }
+    }
+
+    /// The same client, which has proved who it is.
+    #[must_use]
+    pub fn authenticated(self, identity: Identity) -> Caller {
+        let on_behalf_of = OnBehalfOf::Client(identity);
+        Caller { on_behalf_of, rights: Rights::default(), ..self }
     }
 
     /// A node that acts of its own accord.
     pub fn node(node: u64) -> Caller {
         let protocol = Protocol::Internal;
-        Caller { principal: Principal::Node(node), address: None, protocol, forwarded_by: None }
+        let on_behalf_of = OnBehalfOf::Node(node);
+        let rights = Rights::default();
+        Caller { on_behalf_of, address: None, protocol, forwarded_by: None, rights }
+    }
+
+    /// The same client, as the node knows it to which this one has forwarded.
+    #[must_use]
+    pub fn forwarded_from(self, node: Option<u64>) -> Caller {
+        Caller { forwarded_by: node, ..self }
+    }
+
+    /// Of a client that has proved who it is.
+    pub fn identity(&self) -> Option<&Identity> {
+        match &self.on_behalf_of {
+            OnBehalfOf::Client(identity) => Some(identity),
+            OnBehalfOf::Anonymous | OnBehalfOf::Node(_) => None,
+        }
     }
 
     /// As the peer port carries it.
     pub fn to_wire(&self) -> peer_v1::Caller {
+        let claimed_roles = match &self.on_behalf_of {
+            OnBehalfOf::Client(identity) => {
+                identity.claimed.iter().map(RoleName::to_string).collect()
+            }
+            OnBehalfOf::Anonymous | OnBehalfOf::Node(_) => Vec::new(),
+        };
         peer_v1::Caller {
-            principal: self.principal.to_string(),
+            principal: self.on_behalf_of.to_string(),
+            claimed_roles,
             address: self.address.map(|address| address.to_string()).unwrap_or_default(),
             protocol: match self.protocol {
                 Protocol::Grpc => peer_v1::Protocol::Grpc,
@@ -77,12 +116,15 @@ impl Caller {
 
     /// What node `by` says of its client. A node speaks for its clients and for itself, and for no other node.
     pub fn forwarded(caller: &peer_v1::Caller, by: u64) -> Result<Caller, NotACaller> {
-        let own = Principal::Node(by);
-        let principal = match &*caller.principal {
-            ANONYMOUS => Principal::Anonymous,
+        let own = OnBehalfOf::Node(by);
+        let on_behalf_of = match &*caller.principal {
+            ANONYMOUS => OnBehalfOf::Anonymous,
             name if name == own.to_string() => own,
-            _ => return Err(NotACaller),
+            name => OnBehalfOf::Client(identity(name, &caller.claimed_roles)?),
         };
+        if !caller.claimed_roles.is_empty() && !matches!(on_behalf_of, OnBehalfOf::Client(_)) {
+            return Err(NotACaller);
+        }
         let address = match &*caller.address {
             "" => None,
             text => Some(text.parse().map_err(|_| NotACaller)?),
@@ -94,8 +136,18 @@ impl Caller {
             peer_v1::Protocol::Internal => Protocol::Internal,
             peer_v1::Protocol::Unspecified => return Err(NotACaller),
         };
-        Ok(Caller { principal, address, protocol, forwarded_by: Some(by) })
+        let (forwarded_by, rights) = (Some(by), Rights::default());
+        Ok(Caller { on_behalf_of, address, protocol, forwarded_by, rights })
     }
+}
+
+fn identity(principal: &str, claimed: &[String]) -> Result<Identity, NotACaller> {
+    if claimed.len() > CLAIMED_ROLES_MAX {
+        return Err(NotACaller);
+    }
+    let principal = Principal::parse(principal).map_err(|_| NotACaller)?;
+    let claimed = claimed.iter().map(|role| RoleName::parse(role).map_err(|_| NotACaller));
+    Ok(Identity { principal, claimed: claimed.collect::<Result<_, _>>()? })
 }
 
 /// Another node described the caller of a forwarded action in a way that this build does not know.
@@ -120,11 +172,16 @@ mod tests {
         for protocol in [Protocol::Grpc, Protocol::Framed, Protocol::Http] {
             let caller = Caller::client(protocol, address);
             let forwarded = Caller::forwarded(&caller.to_wire(), 3).unwrap();
-            assert_eq!(forwarded, Caller { forwarded_by: Some(3), ..caller });
+            assert_eq!(forwarded, Caller { forwarded_by: Some(3), ..caller.clone() });
+            let mut identity = Identity::of(Principal::parse("jwt:issuer:billing").unwrap());
+            identity.claimed.insert(RoleName::parse("user").unwrap());
+            let known = caller.authenticated(identity);
+            let forwarded = Caller::forwarded(&known.to_wire(), 3).unwrap();
+            assert_eq!(forwarded, Caller { forwarded_by: Some(3), ..known });
         }
         let node = Caller::node(3);
         let forwarded = Caller::forwarded(&node.to_wire(), 3).unwrap();
-        assert_eq!(forwarded.principal, Principal::Node(3));
+        assert_eq!(forwarded.on_behalf_of, OnBehalfOf::Node(3));
     }
 
     #[test]
@@ -140,6 +197,12 @@ mod tests {
             peer_v1::Caller { principal: String::new(), ..good.clone() },
             peer_v1::Caller { principal: "root".into(), ..good.clone() },
             peer_v1::Caller { address: "here".into(), ..good.clone() },
+            peer_v1::Caller { claimed_roles: vec!["user".into()], ..good.clone() },
+            peer_v1::Caller {
+                principal: "jwt:issuer:billing".into(),
+                claimed_roles: vec!["No Role".into()],
+                ..good.clone()
+            },
             peer_v1::Caller { protocol: 0, ..good.clone() },
             peer_v1::Caller { protocol: 99, ..good },
         ] {

@@ -27,6 +27,8 @@ pub enum Kind {
     Intervention,
     /// Who belongs to the cluster, who leads it, how large the table may be.
     ClusterChange,
+    /// Who may do what.
+    AccessChange,
     /// All of the state.
     Snapshot,
     /// How the cluster is.
@@ -42,8 +44,10 @@ pub enum Kind {
 /// What the caller of a method needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
-    /// To have a session, and to give up what it holds.
+    /// To have a session.
     Connect,
+    /// To have proved who one is: to give up what a session holds, and to ask for one's own rights.
+    Authenticated,
     /// To see locks.
     Read,
     /// To take a lock: shared, exclusive or a permit, as the request says.
@@ -61,6 +65,8 @@ pub enum Verb {
     ClusterChange,
     Snapshot,
     Metrics,
+    /// To see and to change who may do what.
+    Access,
     /// Nothing.
     Open,
 }
@@ -143,12 +149,12 @@ table! {
     ResumeSession, Stream, Command, Connect, None, Leader;
     KeepAlive, Grpc("/holdfast.v1.LockService/KeepAlive"), Command, Connect, Call, Leader;
     KeepAliveMany, Grpc("/holdfast.v1.LockService/KeepAliveMany"), Command, Connect, Call, Leader;
-    CloseSession, Grpc("/holdfast.v1.LockService/CloseSession"), Command, Connect, Call, Leader;
+    CloseSession, Grpc("/holdfast.v1.LockService/CloseSession"), Command, Authenticated, Call, Leader;
     Acquire, Grpc("/holdfast.v1.LockService/Acquire"), Command, Lock, Call, Leader;
     AcquireAll, Grpc("/holdfast.v1.LockService/AcquireAll"), Command, Lock, Call, Leader;
     Convert, Grpc("/holdfast.v1.LockService/Convert"), Command, Lock, Call, Leader;
-    Cancel, Grpc("/holdfast.v1.LockService/Cancel"), Command, Connect, Call, Leader;
-    Release, Grpc("/holdfast.v1.LockService/Release"), Command, Connect, Call, Leader;
+    Cancel, Grpc("/holdfast.v1.LockService/Cancel"), Command, Authenticated, Call, Leader;
+    Release, Grpc("/holdfast.v1.LockService/Release"), Command, Authenticated, Call, Leader;
     Renew, Grpc("/holdfast.v1.LockService/Renew"), Command, Lock, Call, Leader;
     Proclaim, Grpc("/holdfast.v1.LockService/Proclaim"), Command, Lock, Call, Leader;
     Transfer, Grpc("/holdfast.v1.LockService/Transfer"), Command, Transfer, Call, Leader;
@@ -160,7 +166,7 @@ table! {
     ClusterStatus, Grpc("/holdfast.v1.LockService/ClusterStatus"), ClusterStatus, ClusterRead, Call, LeaderIfKnown;
 
     Campaign, Grpc("/holdfast.v1.ElectionService/Campaign"), Command, Elect, Call, Leader;
-    Resign, Grpc("/holdfast.v1.ElectionService/Resign"), Command, Connect, Call, Leader;
+    Resign, Grpc("/holdfast.v1.ElectionService/Resign"), Command, Authenticated, Call, Leader;
     Observe, Grpc("/holdfast.v1.ElectionService/Observe"), Watch, Read, Watch, Leader;
 
     Watch, Grpc("/holdfast.v1.WatchService/Watch"), Watch, Read, Watch, Leader;
@@ -182,6 +188,10 @@ table! {
     TransferLeadership, Grpc("/holdfast.v1.ClusterService/TransferLeadership"), ClusterChange, ClusterChange, Call, Leader;
     SaveSnapshot, Grpc("/holdfast.v1.ClusterService/SaveSnapshot"), Snapshot, Snapshot, Call, Leader;
 
+    ShowAccess, Grpc("/holdfast.v1.AccessService/ShowAccess"), Read, Access, Call, Leader;
+    ChangeAccess, Grpc("/holdfast.v1.AccessService/ChangeAccess"), AccessChange, Access, Call, Leader;
+    WhoAmI, Grpc("/holdfast.v1.AccessService/WhoAmI"), Description, Authenticated, Call, Here;
+
     HealthCheck, Grpc("/grpc.health.v1.Health/Check"), Probe, Open, None, Here;
     HealthWatch, Grpc("/grpc.health.v1.Health/Watch"), Probe, Open, None, Here;
     Reflect, Grpc("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"), Description, Connect, None, Here;
@@ -194,7 +204,7 @@ table! {
     HttpLive, Http("/api/live"), ClusterStatus, ClusterRead, None, Here;
     HttpEvents, Http("/api/events"), Watch, Read, None, Here;
     HttpRecent, Http("/api/recent"), Read, Read, None, Here;
-    HttpOwnView, Http("/api/own"), ClusterStatus, ClusterRead, None, Here;
+    HttpOwnView, Http("/api/own"), ClusterStatus, Read, None, Here;
     HttpLocks, Http("/api/locks"), Read, Read, None, Here;
     HttpLock, Http("/api/lock"), Read, Read, None, Here;
     HttpSessions, Http("/api/sessions"), Read, Sessions, None, Here;

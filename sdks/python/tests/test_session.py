@@ -187,6 +187,20 @@ def test_a_heartbeat_goes_out_a_third_of_the_ttl_after_the_last_answered_sending
     assert hold.valid_until() == sent_at + 10 * SECOND + 29_398 * MS
 
 
+def test_a_release_does_not_keep_the_session_alive() -> None:
+    player = holding()
+    (hold,) = player.completed["g"]
+    valid_until = hold.valid_until()
+    player.acquire("other", "b")
+    (operation,) = player.frame()["operations"]
+    player.grant(operation["acquire"]["request_id"], "b", 8)
+    (other,) = player.completed["other"]
+    player.after(2 * SECOND).ask("r", "release", hold=other)
+    (operation,) = player.frame()["operations"]
+    player.answer(operation["release"]["request_id"], "release", outcome=1)
+    assert player.completed["r"] == "released" and hold.valid_until() == valid_until
+
+
 def test_a_node_that_owes_an_answer_is_left_when_nothing_is_left_to_be_read() -> None:
     player = Player().acquire("g", "a").welcome()
     player.frame()

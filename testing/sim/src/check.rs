@@ -5,6 +5,7 @@
 
 use crate::history::{History, Violation};
 
+pub mod access;
 pub mod ages;
 pub mod all_or_nothing;
 pub mod closed_locks;
@@ -50,6 +51,7 @@ pub fn check_with(history: &History, promises: &Promises) -> Vec<Violation> {
     violations.extend(deadlock::check(&evidence));
     violations.extend(ages::check(&evidence));
     violations.extend(interventions::check(&evidence));
+    violations.extend(access::check(&evidence));
     violations.extend(closed_locks::check(&evidence, promises));
     violations.extend(validity::check(&evidence));
     violations.extend(deduplication::check(&evidence));

@@ -15,14 +15,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use holdfast_client_core::connect_errors::Contact;
 use holdfast_client_core::error::RequestError;
 use holdfast_client_core::hold::Hold;
 use holdfast_client_core::lease::LocalTime;
 use holdfast_client_core::session::{self as core, Config, Session, Settings, Success};
 use holdfast_core::command::{Action, Intervention};
 use holdfast_core::{
-    ActorId, Command, FenceToken, LockName, LogicalTime, Outcome, PublicSessionId, RequestId,
-    SessionId, StreamId,
+    ActorId, Command, FenceToken, Identity, LockName, LogicalTime, Outcome, Principal,
+    PublicSessionId, RequestId, SessionId, StreamId,
 };
 use holdfast_proto::v1::{Failure, Mode, Owner};
 
@@ -136,6 +137,8 @@ struct Seen {
 /// What is around a client: the time, the history, and what it wants done.
 pub(crate) struct ClientContext<'a> {
     pub(crate) now: RealTime,
+    /// The nodes demand to know who a client is.
+    pub(crate) is_checked: bool,
     pub(crate) recorder: &'a mut Recorder,
     pub(crate) outputs: &'a mut Vec<Output>,
 }
@@ -266,7 +269,7 @@ impl Client {
         let Some(mut program) = self.program.take() else { return };
         if let Some((_, node)) = program.connecting.take_if(|(number, _)| *number == attempt) {
             if !is_connected {
-                program.session.handle_connect_failed(local, "no connection", false);
+                program.session.handle_connect_failed(local, "no connection", Contact::NotMade);
             } else if program.session.handle_connected(local) {
                 self.settle(&mut program, context);
                 program.link = Some(Link {
@@ -545,7 +548,15 @@ impl Client {
             let (stream, bodies) = match stream {
                 Some(stream) => (stream, wire::operations(frame, session)),
                 None => {
-                    let opening = wire::opening(&frame, session, program.is_unary);
+                    let opening = wire::opening(
+                        &frame,
+                        session,
+                        program.is_unary,
+                        context
+                            .is_checked
+                            .then(|| principal(self.index).map(Identity::of))
+                            .flatten(),
+                    );
                     let Some(opening) = opening else { return };
                     if let Some(link) = &mut program.link {
                         link.stream = Some(opening.stream);
@@ -679,4 +690,9 @@ impl Program {
     fn asks_about(&self, name: &LockName) -> bool {
         self.calls.values().any(|asked| asked.names.contains(name))
     }
+}
+
+/// As whom a client is known where the policy is enforced.
+pub(crate) fn principal(client: usize) -> Option<Principal> {
+    Principal::parse(&format!("cert:client-{client}")).ok()
 }

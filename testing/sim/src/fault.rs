@@ -71,10 +71,12 @@ pub enum FaultKind {
     LeapingClock,
     /// A node's clock runs faster or slower than is trusted; for the whole run.
     WildClock,
+    /// An administrator takes rights from clients, and gives them back later.
+    Revocation,
 }
 
 impl FaultKind {
-    pub const ALL: [FaultKind; 35] = [
+    pub const ALL: [FaultKind; 36] = [
         FaultKind::IsolatedNode,
         FaultKind::Minority,
         FaultKind::Majority,
@@ -110,6 +112,7 @@ impl FaultKind {
         FaultKind::StoppedClock,
         FaultKind::LeapingClock,
         FaultKind::WildClock,
+        FaultKind::Revocation,
     ];
 
     pub fn name(self) -> &'static str {
@@ -149,6 +152,7 @@ impl FaultKind {
             FaultKind::StoppedClock => "stopped-clock",
             FaultKind::LeapingClock => "leaping-clock",
             FaultKind::WildClock => "wild-clock",
+            FaultKind::Revocation => "revocation",
         }
     }
 }
@@ -195,4 +199,6 @@ pub(crate) enum Undo {
     StartNodeClock(usize),
     StartClientClock(usize),
     ReplaceClient(usize),
+    /// Until then rights are missing.
+    GiveRightsBack,
 }

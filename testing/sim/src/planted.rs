@@ -84,6 +84,10 @@ macro_rules! mutants {
     };
 }
 
+/// Rights that come and go while leaders do.
+const REVOCATIONS: &[FaultKind] =
+    &[FaultKind::Revocation, FaultKind::Revocation, FaultKind::LeaderTransfer, FaultKind::Crash];
+
 const RESTORES: &[FaultKind] = &[FaultKind::Restore, FaultKind::Crash, FaultKind::PausedClient];
 
 /// New voters, and votes that are long under way between sides that cannot hear each other.
@@ -203,6 +207,9 @@ mutants! {
     "restore-opens-at-once" in "replica/restore.rs": Replica(replica::RestoreOpensAtOnce);
     "restore-keeps-sessions" in "core/rules/restore.rs": Core(core::RestoreKeepsSessions);
     "deferred-promotion-lost" in "core/rules/promotion.rs": Core(core::DeferredPromotionLost);
+    "last-member-unchecked" in "core/rules/access.rs": Core(core::LastMemberUnchecked) under REVOCATIONS;
+    "stale-grants" in "core/state/table/access.rs": Core(core::StaleGrants) under REVOCATIONS;
+    "revoked-waiter-granted" in "core/rules/access.rs": Core(core::RevokedWaiterGranted) under REVOCATIONS;
     "expiry-keeps-bytes" in "core/rules/teardown.rs": Core(core::ExpiryKeepsBytes);
     "rules-before-all-read-them" in "replica/replica/rules.rs": Replica(replica::RulesBeforeAllReadThem);
     "rules-of-the-build" in "replica/replica/rules.rs": Replica(replica::RulesOfTheBuild);

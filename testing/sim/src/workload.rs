@@ -32,8 +32,9 @@ pub enum CommandKind {
     BeginTerm,
     Tick,
     EventsPublished,
-    /// The last: see [`CommandKind::ALL`].
     AdoptRules,
+    /// The last: see [`CommandKind::ALL`].
+    ChangeAccess,
 }
 
 /// Who sends it in the simulation.
@@ -50,7 +51,7 @@ pub enum Origin {
 
 impl CommandKind {
     /// Each at the place of its number, and so many as the last says: none can be left out.
-    pub const ALL: [CommandKind; CommandKind::AdoptRules as usize + 1] = [
+    pub const ALL: [CommandKind; CommandKind::ChangeAccess as usize + 1] = [
         CommandKind::OpenSession,
         CommandKind::AttachStream,
         CommandKind::DetachStream,
@@ -77,6 +78,7 @@ impl CommandKind {
         CommandKind::Tick,
         CommandKind::EventsPublished,
         CommandKind::AdoptRules,
+        CommandKind::ChangeAccess,
     ];
 
     pub fn of(command: &Command) -> CommandKind {
@@ -109,6 +111,7 @@ impl CommandKind {
             Command::Tick => CommandKind::Tick,
             Command::EventsPublished { .. } => CommandKind::EventsPublished,
             Command::AdoptRules { .. } => CommandKind::AdoptRules,
+            Command::ChangeAccess(_) => CommandKind::ChangeAccess,
         }
     }
 
@@ -133,7 +136,8 @@ impl CommandKind {
             | CommandKind::SetPermits
             | CommandKind::KillSession
             | CommandKind::Reopen
-            | CommandKind::SetLimits => Origin::Operator,
+            | CommandKind::SetLimits
+            | CommandKind::ChangeAccess => Origin::Operator,
             CommandKind::DetachStream => Origin::Stream,
             CommandKind::Abandon => Origin::UnaryCall,
             CommandKind::BeginTerm
@@ -171,6 +175,7 @@ impl CommandKind {
             CommandKind::Tick => "tick",
             CommandKind::EventsPublished => "published",
             CommandKind::AdoptRules => "adopt-rules",
+            CommandKind::ChangeAccess => "change-access",
         }
     }
 }

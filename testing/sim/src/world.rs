@@ -1,14 +1,20 @@
 //! The whole run in one value: nodes, clients, the network between them, and an agenda of what is to
 //! happen. One thread takes one thing at a time from the agenda; nothing else makes time pass.
 
+mod administrator;
 mod clients;
 mod messages;
+mod operator;
+mod restore;
 mod turns;
 
 use std::collections::BTreeMap;
 
 use holdfast_replica::NodeId;
 
+use self::administrator::Administrator;
+use self::operator::Operator;
+use self::restore::{Backup, Remembered};
 use crate::agenda::Agenda;
 use crate::client::{self, Client, Write};
 use crate::clock::LocalClock;
@@ -19,12 +25,10 @@ use crate::message::{Endpoint, Message};
 use crate::names::Names;
 use crate::network::Network;
 use crate::node::{self, Build, Incoming, Node};
-use crate::operator::Operator;
+use crate::options::Options;
 use crate::plan::Plan;
 use crate::recorder::Recorder;
-use crate::restore::{Backup, Remembered};
 use crate::rng::Rng;
-use crate::run::Options;
 use crate::store::FencedStore;
 use crate::trace::Trace;
 
@@ -48,6 +52,7 @@ pub(crate) struct World {
     pub(crate) faults: BTreeMap<FaultKind, u64>,
     pub(crate) active: Vec<ActiveFault>,
     pub(crate) operator: Operator,
+    pub(crate) administrator: Administrator,
     pub(crate) backup: Option<Backup>,
     pub(crate) disaster_announced: bool,
     pub(crate) restored: Vec<Remembered>,
@@ -103,6 +108,8 @@ pub(crate) enum Due {
     Grow,
     /// This node gets the new build.
     Upgrade(usize),
+    /// The administrator looks whether everything is allowed that should be.
+    MendAccess,
     /// The operator asks for a change, for the so-manieth time.
     Ask {
         change: u64,
@@ -152,6 +159,7 @@ impl World {
             faults: BTreeMap::new(),
             active: Vec::new(),
             operator: Operator::new(plan.settings.nodes),
+            administrator: Administrator::default(),
             backup: None,
             disaster_announced: false,
             restored: Vec::new(),
@@ -277,6 +285,7 @@ impl World {
             Due::SaveBackup => self.save_backup(),
             Due::Grow => self.grow(),
             Due::Upgrade(node) => self.upgrade(node),
+            Due::MendAccess => self.mend_access(),
             Due::Ask { change, attempt } => self.ask_for_change(change, attempt),
         }
     }

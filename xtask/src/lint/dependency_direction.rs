@@ -16,7 +16,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("holdfast-engine", &["holdfast-core", "holdfast-replica", "holdfast-wal"]),
     ("holdfast-proto", &["holdfast-core", "holdfast-fence"]),
     ("holdfast-dashboard", &["holdfast-proto"]),
-    ("holdfast-service", &["holdfast-proto"]),
+    ("holdfast-service", &["holdfast-core", "holdfast-proto"]),
     (
         "holdfast-server",
         &[
@@ -27,6 +27,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "holdfast-replica",
             "holdfast-service",
             "holdfast-spans",
+            "holdfast-tls",
             "holdfast-wal",
         ],
     ),
@@ -36,7 +37,13 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("holdfast-redis-locks", &["holdfast-client-core", "holdfast-fence", "holdfast-lease-clock"]),
     (
         "holdfast-client",
-        &["holdfast-client-core", "holdfast-lease-clock", "holdfast-proto", "holdfast-redis-locks"],
+        &[
+            "holdfast-client-core",
+            "holdfast-lease-clock",
+            "holdfast-proto",
+            "holdfast-redis-locks",
+            "holdfast-tls",
+        ],
     ),
     ("holdfast-bench", &["holdfast-client", "holdfast-cluster-kit", "holdfast-proto"]),
     ("holdfast-compare", &["holdfast-bench", "holdfast-client", "holdfast-cluster-kit"]),
@@ -52,6 +59,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "holdfast-proto",
             "holdfast-server",
             "holdfast-spans",
+            "holdfast-tls",
         ],
     ),
     (

@@ -46,7 +46,7 @@ impl OwnCluster {
         } else {
             (Cluster::start(&place.holdfast, nodes, "").await?, None)
         };
-        let clients = Holdfast { endpoints: cluster.endpoints.clone(), tier };
+        let clients = Holdfast { endpoints: cluster.endpoints.clone(), tier, tls: None };
         Ok(OwnCluster { cluster, clients, kind, killed: None, _observers: observers })
     }
 }

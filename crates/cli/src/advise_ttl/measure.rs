@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use holdfast_client::unary::Unary;
 use holdfast_client::{Client, Owner, RenewError, SessionId};
 use serde::Serialize;
 
 use crate::exit::{Code, Problem};
+use crate::global::Global;
 use crate::one_shot;
 
 const TTL: Duration = Duration::from_secs(30);
@@ -38,14 +38,15 @@ impl RoundTrips {
 
 /// Acquires, renewals and releases go over the stream of one session. A heartbeat is timed with a new connection,
 /// as one that is sent after the old one broke.
-pub(super) async fn round_trips(endpoints: &str, samples: u32) -> Result<Vec<RoundTrips>, Problem> {
-    let client = Client::builder().ttl(TTL).note("holdfast advise-ttl").connect(endpoints).await?;
+pub(super) async fn round_trips(global: &Global, samples: u32) -> Result<Vec<RoundTrips>, Problem> {
+    let builder = Client::builder().ttl(TTL).note("holdfast advise-ttl");
+    let client = global.reaching(builder).connect(&global.endpoints).await?;
     // No other client asks for it.
     let session = SessionId::random().map_err(|error| {
         Problem::new(Code::Unavailable, format!("no random number for a name: {error}"))
     })?;
     let name = format!("holdfast/advise-ttl/{}", session.public_id());
-    let calls = Unary::new(endpoints)?;
+    let calls = global.calls()?;
     calls.open_session(session, TTL, None, Owner::default()).await?;
 
     let [mut acquires, mut renewals, mut releases, mut heartbeats] = [const { Vec::new() }; 4];

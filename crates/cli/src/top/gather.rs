@@ -75,7 +75,7 @@ impl Gathered {
         self.trouble = Some(words);
     }
 
-    pub(super) fn see(&mut self, look: Reading) {
+    pub(super) fn see(&mut self, look: Reading, calls: &Unary) {
         self.trouble = None;
         match look.cluster {
             Ok(cluster) => self.cluster = cluster,
@@ -95,7 +95,7 @@ impl Gathered {
         let addresses: Vec<String> =
             self.cluster.nodes.iter().map(|node| node.client_address.clone()).collect();
         self.answers.retain(|address, _| addresses.contains(address));
-        self.probe.connect_to(&addresses);
+        self.probe.connect_to(calls, &addresses);
     }
 
     /// The client address of the leader.

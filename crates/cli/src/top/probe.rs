@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
+use holdfast_client::unary::Unary;
 use holdfast_proto::v1::lock_service_client::LockServiceClient;
 use holdfast_proto::v1::{ClusterStatusRequest, StatusRequest};
 use serde::Serialize;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 
 const PATIENCE: Duration = Duration::from_secs(1);
 const SAMPLES_MAX: usize = 120;
@@ -65,13 +66,12 @@ pub(super) struct Probe {
 
 impl Probe {
     /// To the nodes of the moment.
-    pub(super) fn connect_to(&mut self, addresses: &[String]) {
+    pub(super) fn connect_to(&mut self, calls: &Unary, addresses: &[String]) {
         self.channels.retain(|address, _| addresses.contains(address));
         for address in addresses {
             if !self.channels.contains_key(address)
-                && let Ok(endpoint) = Endpoint::from_shared(format!("http://{address}"))
+                && let Some(channel) = calls.channel(address)
             {
-                let channel = endpoint.connect_timeout(PATIENCE).connect_lazy();
                 self.channels.insert(address.clone(), channel);
             }
         }

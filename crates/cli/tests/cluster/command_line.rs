@@ -167,13 +167,13 @@ async fn dev_says_what_is_wrong_with_the_data_of_another_cluster_and_ends_at_the
 }
 
 /// `holdfast dev`, and what it says.
-struct Dev {
+pub(crate) struct Dev {
     process: Child,
     stdout: Option<std::io::Lines<BufReader<ChildStdout>>>,
 }
 
 impl Dev {
-    fn start(args: &[&str]) -> Dev {
+    pub(crate) fn start(args: &[&str]) -> Dev {
         let mut dev = holdfast();
         dev.arg("dev").args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = dev.spawn().unwrap();
@@ -181,7 +181,7 @@ impl Dev {
         Dev { process, stdout }
     }
 
-    async fn lines_until(&mut self, last: &'static str) -> String {
+    pub(crate) async fn lines_until(&mut self, last: &'static str) -> String {
         let mut stdout = self.stdout.take().unwrap();
         let read = move || {
             let until = stdout.by_ref().map_while(Result::ok).take_while(|line| line != last);
@@ -192,7 +192,7 @@ impl Dev {
         lines.join("\n")
     }
 
-    async fn ended_by_one_signal(mut self) -> Option<i32> {
+    pub(crate) async fn ended_by_one_signal(mut self) -> Option<i32> {
         signal(&self.process, rustix::process::Signal::TERM);
         self.ended().await
     }

@@ -20,7 +20,7 @@ const NOT_RUN: [&str; 6] = [
 ];
 
 /// What an example needs to be there, and what has to go afterwards. `X` is the rest of the line.
-const SETUPS: [(&str, &str, &str); 14] = [
+const SETUPS: [(&str, &str, &str); 18] = [
     (
         "$session",
         r#"eval "$(holdfast acquire deploy --ttl 5m)""#,
@@ -53,6 +53,15 @@ const SETUPS: [(&str, &str, &str); 14] = [
         "",
     ),
     ("snapshot save", "rm -f locks.holdfast", ""),
+    ("holdfast cert ca", "rm -rf certs holdfast", ""),
+    ("holdfast cert node", "rm -rf certs; holdfast cert ca --cluster prod", ""),
+    ("holdfast cert client", "rm -rf certs; holdfast cert ca --cluster prod", ""),
+    (
+        "holdfast cert ",
+        "rm -rf certs; holdfast cert ca --cluster prod; holdfast cert node --id 1; holdfast cert node --id 3; \
+         holdfast cert client billing",
+        "",
+    ),
     (
         "holdfast kill-session",
         "public=$(holdfast acquire runaway --output json | jq -r .public_session)",
@@ -121,6 +130,7 @@ impl ExampleFixture {
             .replace("1f3a5c7e9b2d4f60", "$public")
             .replace("--token 42", "--token $token")
             .replace("/backup/", "./")
+            .replace("/secure/", "./")
             .replace(" --port 8420", "");
         if line.starts_with("holdfast dev") {
             line =

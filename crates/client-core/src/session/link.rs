@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use holdfast_proto::failure::refused;
 use holdfast_proto::v1::answer::Result as AnswerResult;
 use holdfast_proto::v1::{Failure, OpenSessionResponse, Reason, ServerFrame};
 
@@ -96,14 +97,17 @@ impl<C> Session<C> {
         true
     }
 
-    /// There is no connection. `is_refused`: nothing listens there.
-    pub fn handle_connect_failed(&mut self, now: LocalTime, words: &str, is_refused: bool) {
+    /// There is no connection; `contact` tells how far it got.
+    pub fn handle_connect_failed(&mut self, now: LocalTime, words: &str, contact: Contact) {
         match &mut self.link {
             Link::Connecting { address } => {
                 let address = std::mem::take(address);
                 self.config.endpoints.could_not_reach(&address);
-                let failure = no_answer(&address, words);
-                let contact = if is_refused { Contact::Refused } else { Contact::NotMade };
+                let failure = match contact {
+                    // Another node may accept it. If none does, there will be no session.
+                    Contact::Denied => refused(Reason::Unauthenticated, words),
+                    _ => no_answer(&address, words),
+                };
                 self.on_no_stream(now, &address, contact, failure);
             }
             // It is served where it is.

@@ -16,6 +16,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_client_core::connect_errors::Contact;
 use holdfast_client_core::hold::Hold;
 use holdfast_client_core::lease::LocalTime;
 use holdfast_client_core::session::{Config, Output, Request, Session, Settings, Success};
@@ -81,8 +82,9 @@ impl World {
                 self.settle();
                 self.is_connected = is_wanted;
             }
-            ["unreachable"] => session.handle_connect_failed(now, "no route", false),
-            ["refused"] => session.handle_connect_failed(now, "refused", true),
+            ["unreachable"] => session.handle_connect_failed(now, "no route", Contact::NotMade),
+            ["refused"] => session.handle_connect_failed(now, "refused", Contact::Refused),
+            ["denied"] => session.handle_connect_failed(now, "not trusted", Contact::Denied),
             ["disconnected", ..] => {
                 let reason = option(words, "reason").map_or(Reason::Unspecified, reason);
                 let leader = option(words, "leader").unwrap_or_default().to_owned();

@@ -38,7 +38,7 @@ macro_rules! count {
     ($($name:ident),*) => {
         impl Counts {
             $(
-                pub(super) fn $name(&self) {
+                pub(crate) fn $name(&self) {
                     self.$name.fetch_add(1, Ordering::Relaxed);
                 }
             )*

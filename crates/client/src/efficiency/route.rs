@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use holdfast_proto::Guarantee;
 #[cfg(feature = "redis")]
-use holdfast_redis_locks::{InvalidServers, NotGranted, RedisLocks};
+use holdfast_redis_locks::{InvalidServers, RedisLocks};
 
 use super::counts::Counts;
 use super::{
@@ -14,9 +14,7 @@ use super::{
     Requirements, ServedBy, WhenDown,
 };
 use crate::circuit::Circuit;
-use crate::error::{AcquireError, NotInThisTier};
-use crate::guard::Guard;
-use crate::lock::LockRequest;
+use crate::error::NotInThisTier;
 use crate::session::Handle;
 
 /// How the efficiency tier of a client is to be used.
@@ -32,17 +30,17 @@ pub(crate) struct Settings {
 pub(crate) struct Route {
     when_down: WhenDown,
     requirements: Requirements,
-    counts: Counts,
+    pub(crate) counts: Counts,
     #[cfg(feature = "redis")]
-    external_store: Option<ExternalStore>,
+    pub(crate) external_store: Option<ExternalStore>,
 }
 
 /// Where locks are kept outside of the cluster.
 #[cfg(feature = "redis")]
 #[derive(Debug)]
-struct ExternalStore {
-    served_by: ServedBy,
-    locks: Arc<RedisLocks>,
+pub(crate) struct ExternalStore {
+    pub(crate) served_by: ServedBy,
+    pub(crate) locks: Arc<RedisLocks>,
 }
 
 #[cfg(feature = "redis")]
@@ -79,53 +77,9 @@ impl Route {
         })
     }
 
-    /// Of the efficiency tier, for a request that asks for it.
-    pub(crate) async fn acquire(&self, mut request: LockRequest) -> Result<Guard, AcquireError> {
-        self.check(request.name())?;
-        let asked_at = tokio::time::Instant::now();
-        let failure = match self.ask(&mut request).await {
-            Ok(guard) => {
-                self.counts.granted();
-                return Ok(guard);
-            }
-            Err(error) => error,
-        };
-        match &failure {
-            AcquireError::Unavailable(_) | AcquireError::EfficiencyDown(_) => self.counts.down(),
-            AcquireError::Busy | AcquireError::TimedOut => {
-                self.counts.busy();
-                return Err(failure);
-            }
-            _ => return Err(failure),
-        }
-        match self.requirements.policy(request.name(), self.when_down) {
-            WhenDown::Fail => Err(failure),
-            WhenDown::GoWithout => {
-                self.counts.went_without();
-                tracing::warn!(lock = request.name(), "goes without a lock: {failure}");
-                Ok(Guard::without(request.name().to_owned()))
-            }
-            WhenDown::FallBack => {
-                self.counts.fell_back();
-                tracing::warn!(lock = request.name(), "asks the correctness tier: {failure}");
-                request.fall_back(asked_at.elapsed()).await
-            }
-        }
-    }
-
-    async fn ask(&self, request: &mut LockRequest) -> Result<Guard, AcquireError> {
-        #[cfg(feature = "redis")]
-        if let Some(store) = &self.external_store {
-            let wanted = request.for_external_store(store.served_by)?;
-            return match store.locks.acquire(&wanted).await {
-                Ok(held) => Ok(Guard::in_external_store(held, store.served_by)),
-                Err(NotGranted::Busy) => Err(AcquireError::Busy),
-                Err(NotGranted::TimedOut) => Err(AcquireError::TimedOut),
-                Err(NotGranted::Closed) => Err(AcquireError::Closed),
-                Err(NotGranted::Down(down)) => Err(AcquireError::EfficiencyDown(down.into())),
-            };
-        }
-        request.ask_cluster().await
+    /// What is done when the tier is down and a lock of this name is asked for.
+    pub(crate) fn when_down(&self, name: &str) -> WhenDown {
+        self.requirements.policy(name, self.when_down)
     }
 
     /// Whether the efficiency tier may be used for the name.

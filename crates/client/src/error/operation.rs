@@ -8,6 +8,7 @@ use holdfast_proto::v1::Reason;
 
 use super::{EfficiencyDown, NotInThisTier};
 use crate::efficiency::{GuaranteeRequired, InvalidEfficiency};
+use crate::tls::TlsError;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -16,6 +17,8 @@ pub enum ConnectError {
     InvalidEndpoints(#[from] InvalidEndpoints),
     #[error(transparent)]
     InvalidEfficiency(#[from] InvalidEfficiency),
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     #[error("the operating system gives no random numbers for a session id")]
     NoRandomness,
     #[error("the linger time is below 100 ms; take a longer one, or none: then it is the TTL")]
@@ -155,6 +158,7 @@ impl ConnectError {
             ConnectError::Rejected(rejection) => rejection.is_retryable(),
             ConnectError::InvalidEndpoints(_)
             | ConnectError::InvalidEfficiency(_)
+            | ConnectError::Tls(_)
             | ConnectError::NoRandomness
             | ConnectError::LingerTooShort
             | ConnectError::NoThread => false,
@@ -167,6 +171,7 @@ impl ConnectError {
             ConnectError::Rejected(rejection) => rejection.may_have_happened,
             ConnectError::InvalidEndpoints(_)
             | ConnectError::InvalidEfficiency(_)
+            | ConnectError::Tls(_)
             | ConnectError::NoRandomness
             | ConnectError::LingerTooShort
             | ConnectError::NoThread => false,

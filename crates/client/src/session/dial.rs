@@ -3,17 +3,17 @@
 use std::error::Error;
 
 use holdfast_proto::v1::lock_service_client::LockServiceClient;
-use tokio::net::TcpStream;
+use holdfast_tls::Socket;
 use tokio::time::timeout;
 use tonic::transport::Channel;
 
 use super::plain;
-use crate::connection::{self, CONNECT_TIMEOUT};
+use crate::connection::{CONNECT_TIMEOUT, NO_CONNECTION, Transport};
 
 #[derive(Debug)]
 pub(super) enum Connection {
     /// The stream has it for itself, without HTTP/2.
-    Plain(TcpStream),
+    Plain(Socket),
     /// To whatever speaks only gRPC: a node of an older version, or something that stands between.
     Grpc(LockServiceClient<Channel>),
 }
@@ -21,12 +21,12 @@ pub(super) enum Connection {
 pub(super) type Dialled = Result<Connection, Box<dyn Error + Send + Sync>>;
 
 /// Each step has its own time: one that hears the greeting and waits for more is called instead.
-pub(super) async fn dial(address: String) -> Dialled {
-    match plain::greet(&address).await? {
+pub(super) async fn dial(transport: Transport, address: String) -> Dialled {
+    match plain::greet(&transport, &address).await? {
         Some(socket) => Ok(Connection::Plain(socket)),
-        None => match timeout(CONNECT_TIMEOUT, connection::connect(&address)).await {
+        None => match timeout(CONNECT_TIMEOUT, transport.connect(&address)).await {
             Ok(connected) => Ok(Connection::Grpc(connected?)),
-            Err(_) => Err(plain::NO_CONNECTION.into()),
+            Err(_) => Err(NO_CONNECTION.into()),
         },
     }
 }

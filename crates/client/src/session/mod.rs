@@ -30,6 +30,7 @@ use tokio::time::timeout;
 
 use crate::circuit::Circuit;
 use crate::companion::Companion;
+use crate::connection::Transport;
 use crate::error::ConnectError;
 use crate::jitter_seed;
 use crate::known_nodes::KnownNodes;
@@ -44,6 +45,7 @@ pub(crate) struct Settings {
     pub(crate) session: core::Settings,
     pub(crate) request_timeout: Duration,
     pub(crate) companion: Option<Companion>,
+    pub(crate) transport: Transport,
 }
 
 /// Called with the place in the queue of an acquire.
@@ -82,6 +84,7 @@ struct Shared {
     commands: mpsc::UnboundedSender<Command>,
     request_timeout: Duration,
     view: View,
+    transport: Transport,
     circuit: Circuit,
     limits: CallLimits,
 }
@@ -146,7 +149,7 @@ impl Handle {
         let (circuit, circuit_state) = watch::channel(CircuitState::Closed);
         let view = View { nodes: KnownNodes::new(endpoints.clone()), errors: Arc::default() };
         let config = core::Config {
-            settings: settings.session,
+            settings: settings.session.clone(),
             endpoints,
             opens_at_once: opened.is_some(),
             jitter_seed: jitter_seed(),
@@ -159,6 +162,7 @@ impl Handle {
                 commands,
                 request_timeout: settings.request_timeout,
                 view: view.clone(),
+                transport: settings.transport.clone(),
                 circuit: Circuit(circuit_state),
                 limits: CallLimits {
                     waits: Semaphore::new(CALLS_MAX),
@@ -167,8 +171,8 @@ impl Handle {
                 },
             }),
         };
-        let companion = settings.companion;
-        tokio::spawn(Task { session, inbox, companion, view, circuit, opened }.run());
+        let Settings { companion, transport, .. } = settings;
+        tokio::spawn(Task { session, inbox, companion, transport, view, circuit, opened }.run());
         Ok(handle)
     }
 
@@ -288,7 +292,8 @@ impl Handle {
 
     /// For calls beside the session.
     pub(crate) fn calls(&self) -> Unary {
-        Unary::to(self.shared.view.nodes.clone()).timeout(self.shared.request_timeout)
+        let (nodes, transport) = (self.shared.view.nodes.clone(), self.shared.transport.clone());
+        Unary::to(nodes, transport).timeout(self.shared.request_timeout)
     }
 
     /// Of a caller who asks now, and is ready to wait so long for what it asks for.

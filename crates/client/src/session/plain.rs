@@ -3,60 +3,55 @@
 //! A node that says nothing is asked every few seconds whether it is there, because a connection can stand long after its other
 //! end has gone.
 
+mod halves;
 mod inbound;
 mod outbound;
 
 use std::io;
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use holdfast_proto::plain;
+use holdfast_tls::{Socket, explain_any};
+use rustls::AlertDescription;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 
-use crate::connection::CONNECT_TIMEOUT;
+use crate::connection::Transport;
 pub(super) use inbound::PlainInbound;
 pub(super) use outbound::PlainOutbound;
-
-pub(super) const NO_CONNECTION: &str = "no connection within a second";
 
 /// A node greets at once. A peer that takes longer may be waiting for HTTP.
 const GREETING_TIMEOUT: Duration = Duration::from_millis(400);
 
 /// None: the peer does not speak this protocol, or does not say so soon.
-pub(super) async fn greet(address: &str) -> io::Result<Option<TcpStream>> {
-    let mut socket = connect(address).await?;
-    socket.set_nodelay(true)?;
+pub(super) async fn greet(transport: &Transport, address: &str) -> io::Result<Option<Socket>> {
+    let mut socket = match transport.open_framed(address).await {
+        Err(error) if speaks_other_protocols(&error) => return Ok(None),
+        opened => opened?,
+    };
     let mut greeting = [0; plain::GREETING.len()];
     let greeted = async {
         socket.write_all(&plain::GREETING).await?;
+        socket.flush().await?;
         socket.read_exact(&mut greeting).await
     };
-    let is_greeted = matches!(timeout(GREETING_TIMEOUT, greeted).await, Ok(Ok(_)));
-    Ok((is_greeted && greeting == plain::GREETING).then_some(socket))
+    match timeout(GREETING_TIMEOUT, greeted).await {
+        Ok(Ok(_)) => Ok((greeting == plain::GREETING).then_some(socket)),
+        // A node that does not accept our certificate says so after the handshake.
+        Ok(Err(error)) if explain_any(&error).is_some() => Err(error),
+        Ok(Err(_)) | Err(_) => Ok(None),
+    }
 }
 
-/// A name can have several addresses, and the first may be one that does not answer: each has its share of the time.
-async fn connect(address: &str) -> io::Result<TcpStream> {
-    let no_answer = || io::Error::new(io::ErrorKind::TimedOut, NO_CONNECTION);
-    let found = timeout(CONNECT_TIMEOUT, lookup_host(address)).await.map_err(|_| no_answer())??;
-    let found: Vec<SocketAddr> = found.collect();
-    let patience = CONNECT_TIMEOUT / u32::try_from(found.len()).unwrap_or(u32::MAX).max(1);
-    let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    for address in found {
-        match timeout(patience, TcpStream::connect(address)).await {
-            Ok(Ok(socket)) => return Ok(socket),
-            Ok(Err(error)) => failure = error,
-            Err(_) => failure = no_answer(),
-        }
-    }
-    Err(failure)
+/// Something between the client and the node, which knows gRPC and no frames.
+fn speaks_other_protocols(error: &io::Error) -> bool {
+    let error = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
+    matches!(error, Some(rustls::Error::AlertReceived(AlertDescription::NoApplicationProtocol)))
 }
 
 /// Both halves of a connection on which both sides have greeted.
-pub(super) fn open(socket: TcpStream) -> (PlainOutbound, PlainInbound) {
-    let (reading, writing) = socket.into_split();
+pub(super) fn open(socket: Socket) -> (PlainOutbound, PlainInbound) {
+    let (reading, writing) = halves::split(socket);
     let now = Instant::now();
     (PlainOutbound::new(writing, now), PlainInbound::new(reading, now))
 }

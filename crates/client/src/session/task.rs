@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use holdfast_client_core::circuit::CircuitState;
 use holdfast_client_core::error::LossReason;
 use holdfast_client_core::session::{NotOpened, Output, Request, Session};
-use holdfast_proto::v1::{Failure, ServerFrame};
+use holdfast_proto::failure::refused;
+use holdfast_proto::v1::{Failure, Reason, ServerFrame};
+use holdfast_tls::explain_any;
 use tokio::sync::{mpsc, oneshot, watch};
 use tonic::Status;
 use tracing::Instrument;
@@ -17,7 +19,8 @@ use super::dial::{Dialled, dial};
 use super::stream::{Inbound, Outbound, Stream};
 use super::{Caller, Command, View};
 use crate::companion::{self, Companion, Message};
-use crate::connection::{innermost_cause, is_refusal};
+use crate::connection::{Transport, why_not};
+use crate::tls::Tls;
 use holdfast_lease_clock as clock;
 
 /// Timers stand still while the machine sleeps. What came due then is seen this long after waking up at the latest.
@@ -30,6 +33,7 @@ pub(super) struct Task {
     pub(super) session: Session<Caller>,
     pub(super) inbox: mpsc::UnboundedReceiver<Command>,
     pub(super) companion: Option<Companion>,
+    pub(super) transport: Transport,
     pub(super) view: View,
     pub(super) circuit: watch::Sender<CircuitState>,
     /// Of the client's first session, if it is opened at once: told when it is open, or will not be.
@@ -79,7 +83,11 @@ impl Task {
                 }
                 Input::Frame(Ok(None)) => self.on_broken("the stream ended"),
                 Input::Frame(Err(status)) => {
-                    self.session.handle_disconnected(clock::now(), Failure::from_status(&status));
+                    let failure = match explain_any(&status) {
+                        Some(words) => refused(Reason::Unauthenticated, words),
+                        None => Failure::from_status(&status),
+                    };
+                    self.session.handle_disconnected(clock::now(), failure);
                 }
                 Input::Command(Some(command)) => self.on_command(command),
                 Input::Command(None) => self.session.handle_close(clock::now(), None),
@@ -160,9 +168,9 @@ impl Task {
                 }
             }
             Err(error) => {
-                let (words, is_refused) = (innermost_cause(&*error), is_refusal(&*error));
+                let (contact, words) = why_not(&*error);
                 tracing::debug!("no connection: {words}");
-                self.session.handle_connect_failed(clock::now(), &words, is_refused);
+                self.session.handle_connect_failed(clock::now(), &words, contact);
             }
         }
     }
@@ -181,7 +189,8 @@ impl Task {
                     let session = self.session.id().public_id();
                     let resumes = self.session.is_open();
                     let span = tracing::info_span!("connect", %session, address, resumes);
-                    io.dialling = Some(Box::pin(dial(address).instrument(span)));
+                    io.dialling =
+                        Some(Box::pin(dial(self.transport.clone(), address).instrument(span)));
                 }
                 Output::Disconnect { with_farewell } => {
                     io.dialling = None;
@@ -232,6 +241,9 @@ impl Task {
         let endpoints = self.session.endpoints();
         self.view.nodes.publish(endpoints);
         if let Some(companion) = &self.companion {
+            if let Some(tls) = self.transport.tls().and_then(Tls::absolute) {
+                companion.tell(&Message::Tls(tls));
+            }
             companion.tell(&Message::Session(companion::Session {
                 id: self.session.id(),
                 ttl: self.session.settings().ttl,

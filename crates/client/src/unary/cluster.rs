@@ -10,7 +10,6 @@ use tokio::time::timeout;
 use tonic::Streaming;
 
 use super::{ATTEMPT_PATIENCE, CallError, Unary, unreachable};
-use crate::connection;
 
 /// Nodes give up a change after this time; it is longer than most calls take.
 const CHANGE_PATIENCE: Duration = Duration::from_secs(5);
@@ -94,7 +93,7 @@ impl Unary {
     pub async fn own_view(&self, address: &str) -> Option<v1::ClusterStatusResponse> {
         let request = v1::ClusterStatusRequest { own_view: true, ..Default::default() };
         let view = async {
-            let mut node = connection::connect(address).await.ok()?;
+            let mut node = self.transport.connect(address).await.ok()?;
             Some(node.cluster_status(request).await.ok()?.into_inner())
         };
         timeout(ATTEMPT_PATIENCE, view).await.ok().flatten()

@@ -75,7 +75,15 @@ pub(crate) fn session_id(session: u64) -> SessionId {
 
 pub(crate) fn opening(session: SessionId, public: PublicSessionId, ttl: Span) -> Command {
     let owner = Owner::default();
-    Command::OpenSession(OpenSession { session, public, stream: None, ttl, linger: ttl, owner })
+    Command::OpenSession(OpenSession {
+        session,
+        public,
+        stream: None,
+        ttl,
+        linger: ttl,
+        owner,
+        identity: None,
+    })
 }
 
 /// 20 bytes.

@@ -8,8 +8,10 @@ use crate::model::rules_version::RulesVersion;
 use crate::model::time::LogicalTime;
 
 /// The newest that is read. Version 1 is that of 0.1, which had only exclusive locks; version 3 can say how far
-/// events are published; version 4 can adopt rules, and has the commands that need adopted rules.
-const VERSION: u8 = 4;
+/// events are published; version 4 can adopt rules, and has the commands that need adopted rules; version 5 has the
+/// commands that say who may do what.
+const VERSION: u8 = 5;
+const VERSION_OF_RULES: u8 = 4;
 const VERSION_OF_PUBLICATION: u8 = 3;
 /// What is written as long as nothing needs more, so that older nodes can read it.
 const VERSION_USUAL: u8 = 2;
@@ -65,9 +67,10 @@ impl BatchWriter {
 /// The oldest version that can say this.
 fn version_needed(command: &Command) -> u8 {
     match command {
-        Command::AdoptRules { .. } => VERSION,
+        Command::AdoptRules { .. } => VERSION_OF_RULES,
         Command::EventsPublished { .. } => VERSION_OF_PUBLICATION,
-        command if command.rules_needed() > RulesVersion::ONE => VERSION,
+        command if command.rules_needed() >= RulesVersion::FOUR => VERSION,
+        command if command.rules_needed() > RulesVersion::ONE => VERSION_OF_RULES,
         _ => VERSION_USUAL,
     }
 }

@@ -3,6 +3,8 @@
 use alloc::boxed::Box;
 use alloc::string::String;
 
+use crate::model::access::change::ChangeAccess;
+use crate::model::access::identity::Identity;
 use crate::model::id::{
     ActorId, FenceToken, LogIndex, PublicSessionId, RequestId, SessionId, StreamId,
 };
@@ -21,6 +23,8 @@ pub enum Command {
     AttachStream {
         session: SessionId,
         stream: StreamId,
+        /// As in [`OpenSession`].
+        identity: Option<Box<Identity>>,
     },
     /// This stream broke. Without effect if the session has come back on another one.
     DetachStream {
@@ -102,6 +106,8 @@ pub enum Command {
     AdoptRules {
         version: RulesVersion,
     },
+    /// An administrator changes who may do what. It is in force for all that follows in the log.
+    ChangeAccess(Box<ChangeAccess>),
 }
 
 /// The session that sends a request, and the number of the request.
@@ -123,6 +129,8 @@ pub struct OpenSession {
     /// How long it outlives its broken stream.
     pub linger: Span,
     pub owner: Owner,
+    /// What the session does is checked against the rights of this identity. Without one, nothing is.
+    pub identity: Option<Box<Identity>>,
 }
 
 /// A description of the session's client, for display.

@@ -3,6 +3,8 @@
 use alloc::boxed::Box;
 use alloc::string::String;
 
+use crate::model::access::change::ChangeAccess;
+use crate::model::access::principal::Principal;
 use crate::model::command::{Intervention, Mode, Owner};
 use crate::model::id::{ActorId, FenceToken, PublicSessionId, RequestId, SessionId};
 use crate::model::name::{LockName, Names};
@@ -17,6 +19,8 @@ pub enum Event {
         session: SessionId,
         public: PublicSessionId,
         owner: Box<Owner>,
+        /// None if what the session does is not checked.
+        principal: Option<Principal>,
     },
     SessionEnded {
         session: SessionId,
@@ -97,6 +101,12 @@ pub enum Event {
     },
     /// An operator intervened. The events that follow in the same command are its effects.
     Intervened(Intervention),
+    /// An administrator changed who may do what. What follows in the same command came of it.
+    AccessChanged {
+        change: Box<ChangeAccess>,
+        /// Of the policy that is in force now.
+        generation: u64,
+    },
     /// The freeze of a prefix is over.
     Thawed {
         prefix: String,

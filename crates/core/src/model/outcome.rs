@@ -3,6 +3,7 @@
 use alloc::boxed::Box;
 use core::fmt;
 
+use crate::model::access::change::AccessRefusal;
 use crate::model::command::Mode;
 use crate::model::id::{ActorId, FenceToken, PublicSessionId, RequestId};
 use crate::model::name::LockName;
@@ -71,6 +72,10 @@ pub enum Outcome {
     Intervened(Intervened),
     /// Answer to `EventsPublished`: what is published now.
     Published(Publication),
+    /// Answer to `ChangeAccess`: the policy has this generation.
+    AccessChanged {
+        generation: u64,
+    },
     /// Answer to commands without a caller: `DetachStream`, `BeginTerm`, `Tick`.
     Done,
     Rejected(Rejection),
@@ -202,6 +207,24 @@ pub enum Rejection {
     InvalidLimits,
     /// The command needs rules that the cluster has not adopted yet. The leader refuses it; it never enters the log.
     RulesNotAdopted,
+    /// The policy does not allow it to the session's identity.
+    PermissionDenied,
+    /// A credential names more roles than it may.
+    InvalidIdentity,
+    /// `ChangeAccess` was not possible.
+    AccessRefused(AccessRefusal),
+}
+
+impl Rejection {
+    /// The table has no room for the request, or the session has no more of it.
+    pub fn is_of_full_table(self) -> bool {
+        matches!(
+            self,
+            Rejection::TooManyLocks { .. }
+                | Rejection::TooManyBytes { .. }
+                | Rejection::SessionTooLarge { .. }
+        )
+    }
 }
 
 impl fmt::Display for Rejection {
@@ -210,6 +233,7 @@ impl fmt::Display for Rejection {
             return write!(f, "the semaphore has {limit} permits; state that number");
         }
         match self {
+            Rejection::AccessRefused(refusal) => return refusal.fmt(f),
             Rejection::TooManyLocks { limit } => {
                 return write!(
                     f,
@@ -318,6 +342,11 @@ impl fmt::Display for Rejection {
             Rejection::InvalidWait => "the wait must be at most 24 h",
             Rejection::InvalidMetadata => "the metadata must be at most 1,024 bytes",
             Rejection::InvalidOwner => "each text of the owner must be at most 256 bytes",
+            Rejection::PermissionDenied => {
+                "permission denied; ask an administrator of the cluster for a role that allows it"
+            }
+            Rejection::InvalidIdentity => "a credential names at most 32 roles",
+            Rejection::AccessRefused(_) => "the policy was not changed",
             Rejection::RulesNotAdopted => {
                 "some node of the cluster runs an older build that does not know this request; \
                  upgrade all nodes, then ask again"

@@ -20,8 +20,10 @@ impl RulesVersion {
     pub const ONE: RulesVersion = RulesVersion(1);
     pub const TWO: RulesVersion = RulesVersion(2);
     pub const THREE: RulesVersion = RulesVersion(3);
+    /// The table has a policy, and sessions with an identity are checked against it.
+    pub const FOUR: RulesVersion = RulesVersion(4);
     /// The newest that this build knows.
-    pub const NEWEST: RulesVersion = RulesVersion::THREE;
+    pub const NEWEST: RulesVersion = RulesVersion::FOUR;
 
     pub fn number(self) -> u8 {
         self.0

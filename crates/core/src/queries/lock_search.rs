@@ -170,7 +170,7 @@ mod tests {
         let ttl = Limits::default().ttl_max;
         let owner = Owner::default();
         let (session, public) = (SessionId(session.into()), PublicSessionId(session));
-        OpenSession { session, public, stream: None, ttl, linger: ttl, owner }
+        OpenSession { session, public, stream: None, ttl, linger: ttl, owner, identity: None }
     }
 
     fn acquire(session: u64, number: u64) -> Command {

@@ -7,6 +7,7 @@ use crate::model::event::Event;
 use crate::model::id::LogIndex;
 use crate::model::outcome::{Outcome, Rejection};
 use crate::model::time::LogicalTime;
+use crate::rules::access::may_connect;
 use crate::state::hold::Hold;
 use crate::state::table::LockTable;
 
@@ -23,16 +24,20 @@ impl LockTable {
         events: &mut Vec<Event>,
     ) -> Outcome {
         self.begin_command(index, at);
-        // Whatever a session says shows that it lives, even if it is refused. That its stream broke, or that it hung
-        // up, is said about it, not by it.
+        // Whatever a session says shows that it lives, even if it is refused. That its stream broke, or that it hung up,
+        // is said about it, not by it. A session that may not connect any more is not kept alive.
+        let grants = self.grants_of_sender(&command);
         if !matches!(command, Command::DetachStream { .. } | Command::Abandon { .. })
             && let Some(session) = command.session()
+            && grants.as_deref().is_none_or(may_connect)
         {
             self.touch(session);
         }
         let in_tick = command == Command::Tick;
         let before = events.len();
-        let outcome = match command.check_under(self.limits(), self.rules()) {
+        let checked = command.check_under(self.limits(), self.rules());
+        let permit = || grants.map_or(Ok(()), |grants| self.permit(&command, &grants));
+        let outcome = match checked.and_then(|()| permit()) {
             Ok(()) => self.carry_out(command, events),
             Err(rejection) => Outcome::Rejected(rejection),
         };
@@ -45,7 +50,9 @@ impl LockTable {
     fn carry_out(&mut self, command: Command, events: &mut Vec<Event>) -> Outcome {
         match command {
             Command::OpenSession(open) => self.open_session(open, events),
-            Command::AttachStream { session, stream } => self.attach_stream(session, stream),
+            Command::AttachStream { session, stream, identity } => {
+                self.attach_stream(session, stream, identity)
+            }
             Command::DetachStream { session, stream } => self.detach_stream(session, stream),
             Command::Touch { session, acked_through } => self.heartbeat(session, acked_through),
             Command::CloseSession { session } => self.close_session(session, events),
@@ -72,6 +79,7 @@ impl LockTable {
                 self.set_rules(version);
                 Outcome::Done
             }
+            Command::ChangeAccess(change) => self.change_access(change, events),
         }
     }
 

@@ -46,6 +46,7 @@ impl LockTable {
         let mut deadlines = Deadlines::default();
         let (mut hold_count, mut place_count) = (0, 0);
         let (mut conversions, mut converted) = (0, 0);
+        let mut identified = 0;
         for (id, session) in self.session_map().iter() {
             self.check_session(session)?;
             ensure!(session.answers.are_counted(), "{} miscounts its answers", session.public);
@@ -54,6 +55,7 @@ impl LockTable {
             deadlines.insert(session.deadline, Due::Session(*id));
             hold_count += session.hold_count();
             conversions += session.conversions();
+            identified += usize::from(session.identity.is_some());
             ensure!(session.waits.are_indexed(), "{} misplaces its waits", session.public);
             for (request, wait) in session.waits.iter() {
                 self.check_wait(*id, request, wait)?;
@@ -80,6 +82,7 @@ impl LockTable {
         if let Some(twice) = tokens.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(format!("token {} was granted twice", twice[0]));
         }
+        ensure!(identified == self.identified_sessions(), "identities are miscounted");
         ensure!(conversions == converted, "a session has converted what it does not hold");
         ensure!(hold_count == holders, "a session holds what is not held by it");
         ensure!(place_count == waiters, "a session waits where it does not stand");

@@ -3,7 +3,7 @@
 //! Whatever frees something only notes it. When the command has done the rest, those who can be granted
 //! are: so nothing is granted to one that ends with the same command. One end of a hold wakes one waiter,
 //! or the run of readers at the head. A waiter that cannot be granted any more (its deadline has passed,
-//! its session is due) is passed over and leaves the queue, so the dead never stall it.
+//! its session is due, the policy forbids it) is passed over and leaves the queue, so the dead never stall it.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -183,7 +183,12 @@ impl LockTable {
             if !self.may_examine(self.places_of(id, request), name, passed, origin) {
                 return;
             }
-            let next = self.next_for(id, request, name, in_tick);
+            let next = match self.next_for(id, request, name, in_tick) {
+                Next::Grant if !self.may_be_granted(id, request) => {
+                    Next::EndWait(Reply::Rejected(Rejection::PermissionDenied))
+                }
+                next => next,
+            };
             let is_due = matches!(next, Next::EndWait(Reply::TimedOut) | Next::EndSession);
             if is_due && !self.may_end_one_more() {
                 return;

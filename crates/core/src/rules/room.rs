@@ -4,7 +4,7 @@
 //! gives something back is always carried out. In between stand renewals and cancellations, whose answers have to be
 //! kept: they have [a part more](RESERVE_PART).
 
-use crate::model::command::{Member, Owner};
+use crate::model::command::{Member, OpenSession};
 use crate::model::id::SessionId;
 use crate::model::outcome::Rejection;
 use crate::model::rules_version::RulesVersion;
@@ -18,9 +18,10 @@ const RESERVE_PART: u64 = 16;
 const SESSION_PART: u64 = 4;
 
 impl LockTable {
-    /// May a new session with this owner be opened?
-    pub(crate) fn room_for_session(&self, owner: &Owner) -> Result<(), Rejection> {
-        self.room_for_bytes(size::of_owner(owner))
+    /// May this new session be opened?
+    pub(crate) fn room_for_session(&self, open: &OpenSession) -> Result<(), Rejection> {
+        let identity = open.identity.as_ref().map_or(0, |identity| identity.size_bytes());
+        self.room_for_bytes(size::of_owner(&open.owner) + identity)
     }
 
     /// May the session be granted these, or wait for them?

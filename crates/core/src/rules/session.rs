@@ -5,6 +5,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use crate::model::access::identity::Identity;
 use crate::model::command::OpenSession;
 use crate::model::event::{EndReason, Event};
 use crate::model::id::{RequestId, SessionId, StreamId};
@@ -41,6 +42,7 @@ impl LockTable {
             if let Some(stream) = open.stream {
                 self.change_lease(id, |session| session.attach(stream));
             }
+            self.set_identity(id, open.identity);
             return opened;
         }
         if self.ended_sessions().get(id).is_some() {
@@ -49,7 +51,7 @@ impl LockTable {
         if self.session_map().len() >= self.limits().sessions_max {
             return Outcome::Rejected(Rejection::TooManySessions);
         }
-        if let Err(rejection) = self.room_for_session(&open.owner) {
+        if let Err(rejection) = self.room_for_session(&open) {
             return Outcome::Rejected(rejection);
         }
         if self.rules() >= RulesVersion::TWO {
@@ -64,12 +66,20 @@ impl LockTable {
             session: id,
             public: session.public,
             owner: Box::new(session.owner.clone()),
+            principal: session.identity.as_ref().map(|identity| identity.principal.clone()),
         });
         self.add_session(id, session);
         outcome
     }
 
-    pub(crate) fn attach_stream(&mut self, id: SessionId, stream: StreamId) -> Outcome {
+    /// From now on the session is checked as this identity: that of the credential by which it came this time.
+    pub(crate) fn attach_stream(
+        &mut self,
+        id: SessionId,
+        stream: StreamId,
+        identity: Option<Box<Identity>>,
+    ) -> Outcome {
+        self.set_identity(id, identity);
         let opened = self.change_lease(id, |session| {
             session.attach(stream);
             session.opened()

@@ -59,6 +59,9 @@ impl LockTable {
             return Err(Rejection::Frozen);
         }
         let (id, request) = self.chosen(name, to).ok_or(Rejection::NoSuchWaiter)?;
+        if !self.may_be_granted(id, request) {
+            return Err(Rejection::NoSuchWaiter);
+        }
         let full = |holds: usize| holds >= self.limits().holds_per_session_max;
         let holds = self.session_map().get(&id).map_or(0, |session| session.hold_count());
         // Who hands over to itself gives as much as it takes.

@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::ops::{Deref, DerefMut};
 
+use crate::model::access::identity::Identity;
 use crate::model::command::{OpenSession, Owner};
 use crate::model::event::EndReason;
 use crate::model::id::{FenceToken, PublicSessionId, RequestId, StreamId};
@@ -37,6 +38,8 @@ pub(crate) struct Rest {
     pub(crate) connected: bool,
     pub(crate) linger: Span,
     pub(crate) owner: Owner,
+    /// What it does is checked against the rights of this identity. Without one, nothing is.
+    pub(crate) identity: Option<Box<Identity>>,
     pub(crate) opened_at: LogicalTime,
     /// None of its own tokens was as low: the highest when it was opened, or below that of a run of readers
     /// which began earlier and which it joined.
@@ -78,6 +81,7 @@ impl Session {
             connected: open.stream.is_some(),
             linger: open.linger,
             owner: open.owner,
+            identity: open.identity,
             opened_at: now,
             below_own_tokens: last_token,
             holds: DenseMap::default(),
@@ -101,6 +105,7 @@ impl Session {
     /// What it takes of the table's bytes.
     pub(crate) fn size_bytes(&self) -> u64 {
         size::of_owner(&self.owner)
+            + self.identity.as_ref().map_or(0, |identity| identity.size_bytes())
             + self.held_bytes
             + self.waits.bytes()
             + self.answers.bytes()

@@ -3,6 +3,7 @@
 //! Outside of `state` no field can be reached. Rules read by the methods that give a part, and change by the methods of
 //! the modules below, each of which moves every index, count and size that its change concerns.
 
+mod access;
 mod costs;
 mod holds;
 mod locks;
@@ -19,6 +20,7 @@ use crate::model::publication::Publication;
 use crate::model::rules_version::RulesVersion;
 use crate::model::table_limits::TableLimits;
 use crate::model::time::LogicalTime;
+use crate::state::access::{Access, CompiledGrants};
 use crate::state::budget::{EntryBudget, SearchCost};
 use crate::state::deadlines::Deadlines;
 use crate::state::deferred::Deferred;
@@ -54,10 +56,14 @@ pub struct LockTable {
     pub(super) publication: Option<Publication>,
     /// Empty before rules 3.
     pub(super) deferred: Deferred,
+    /// Who may do what; empty before rules 4.
+    pub(super) access: Access,
     // What follows can be computed from the above, and is not in the snapshot.
     pub(super) deadlines: Deadlines,
     pub(super) public_ids: BTreeSet<(PublicSessionId, SessionId)>,
     pub(super) waiter_count: usize,
+    /// Those with an identity. If there are none, nothing is checked.
+    pub(super) identified_sessions: usize,
     /// What all of it takes, in bytes, as all replicas estimate it.
     pub(super) size: u64,
     /// Locks that a lock delay keeps closed, by the end of it.
@@ -72,6 +78,7 @@ pub struct LockTable {
     search_budget: EntryBudget,
     search_cost: SearchCost,
     promotion_budget: EntryBudget,
+    compiled_grants: CompiledGrants,
 }
 
 impl LockTable {
@@ -97,9 +104,12 @@ impl LockTable {
             table_limits: TableLimits::default(),
             publication: None,
             deferred: Deferred::default(),
+            access: Access::default(),
+            compiled_grants: CompiledGrants::default(),
             deadlines: Deadlines::default(),
             public_ids: BTreeSet::new(),
             waiter_count: 0,
+            identified_sessions: 0,
             size: 0,
             closed: BTreeSet::new(),
             unfinished: None,
@@ -144,6 +154,10 @@ impl LockTable {
         &self.closed
     }
 
+    pub(crate) fn identified_sessions(&self) -> usize {
+        self.identified_sessions
+    }
+
     pub(crate) fn deferred(&self) -> &Deferred {
         &self.deferred
     }
@@ -173,6 +187,11 @@ impl LockTable {
     /// What all searches for deadlocks have cost, since the table was made or read.
     pub fn search_cost(&self) -> SearchCost {
         self.search_cost
+    }
+
+    /// Who may do what.
+    pub fn access(&self) -> &Access {
+        &self.access
     }
 
     /// The rules that the table follows.

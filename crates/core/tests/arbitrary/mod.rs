@@ -5,19 +5,24 @@ use holdfast_core::command::{
     Policy, Terms,
 };
 use holdfast_core::{
-    ActorId, Command, FenceToken, LockName, LogIndex, LogicalTime, PublicSessionId, RequestId,
-    RulesVersion, SessionId, Span, StreamId,
+    AccessChange, ActorId, ChangeAccess, Command, FenceToken, Identity, LockName, LogIndex,
+    LogicalTime, Pattern, Principal, PublicSessionId, RequestId, RoleName, Rule, RulesVersion,
+    SessionId, Span, StreamId, TokenId, TokenRecord, Verb, Verbs,
 };
 use proptest::prelude::*;
 
+pub(crate) const PRINCIPALS: [&str; 3] = ["cert:zero", "token:one", "token:two"];
 pub(crate) const NAMES: [&str; 3] = ["wallet", "keys", "eu/hat"];
 
 /// Any command, well-formed or not.
 pub(crate) fn command() -> impl Strategy<Value = Command> {
     prop_oneof![
         2 => open_session().prop_map(Command::OpenSession),
-        1 => (session(), stream())
-            .prop_map(|(session, stream)| Command::AttachStream { session, stream }),
+        1 => (session(), stream()).prop_map(|(session, stream)| Command::AttachStream {
+            session,
+            stream,
+            identity: identity(session),
+        }),
         1 => (session(), stream())
             .prop_map(|(session, stream)| Command::DetachStream { session, stream }),
         1 => (session(), acked_through())
@@ -43,8 +48,9 @@ pub(crate) fn command() -> impl Strategy<Value = Command> {
         2 => (0_u64..40, 0_u64..400, 0_u64..4).prop_map(|(through, index, term)| {
             Command::EventsPublished { through, index: LogIndex(index), term }
         }),
-        1 => prop_oneof![Just(RulesVersion::ONE), Just(RulesVersion::TWO), Just(RulesVersion::THREE)]
+        1 => prop_oneof![Just(RulesVersion::ONE), Just(RulesVersion::TWO), Just(RulesVersion::THREE), Just(RulesVersion::FOUR)]
             .prop_map(|version| Command::AdoptRules { version }),
+        3 => change_of_access().prop_map(Command::ChangeAccess),
     ]
 }
 
@@ -59,8 +65,58 @@ fn open_session() -> impl Strategy<Value = OpenSession> {
             ttl: Span::from_ms(1_000 * (number + 1)),
             linger: Span::from_ms(500 * number),
             owner: Owner { application: format!("app-{number}"), ..Owner::default() },
+            identity: identity(session),
         }
     })
+}
+
+/// Some sessions have one, the others are not checked.
+fn identity(session: SessionId) -> Option<Box<Identity>> {
+    let principal = PRINCIPALS.get(session.0 as usize)?;
+    let mut identity = Identity::of(Principal::parse(principal).unwrap());
+    if session.0 == 1 {
+        identity.claimed.insert(RoleName::parse("readers").unwrap());
+    }
+    Some(Box::new(identity))
+}
+
+fn change_of_access() -> impl Strategy<Value = Box<ChangeAccess>> {
+    let principal =
+        || (0..PRINCIPALS.len()).prop_map(|at| Principal::parse(PRINCIPALS[at]).unwrap());
+    let role = || {
+        prop_oneof![3 => Just("user"), 1 => Just("reader"), 2 => Just("readers")]
+            .prop_map(|name| RoleName::parse(name).unwrap())
+    };
+    let pattern = prop_oneof![Just("wallet"), Just("eu/*"), Just("*")];
+    let change = prop_oneof![
+        6 => (principal(), role())
+            .prop_map(|(principal, role)| AccessChange::Grant { principal, role }),
+        2 => (principal(), role())
+            .prop_map(|(principal, role)| AccessChange::Revoke { principal, role }),
+        1 => principal().prop_map(|principal| AccessChange::Ban { principal }),
+        2 => pattern.prop_map(|pattern| AccessChange::PutRole {
+            role: RoleName::parse("readers").unwrap(),
+            rules: [
+                Rule::on_names(Verbs::of(&[Verb::Shared]), Pattern::parse(pattern).unwrap()),
+                Rule::on_cluster(Verbs::of(&[Verb::Connect])),
+            ].into_iter().flatten().collect(),
+        }),
+        1 => (principal(), 0_u64..3).prop_map(|(principal, id)| AccessChange::PutToken(TokenRecord {
+            id: TokenId(id),
+            digest: [id as u8; 32],
+            principal,
+            expires_at_unix_ms: Some(5),
+            note: String::from("ci"),
+        })),
+        1 => (0_u64..3).prop_map(|id| AccessChange::RevokeToken { id: TokenId(id) }),
+    ];
+    let changes = proptest::collection::vec(change, 0..3).prop_map(Vec::into_boxed_slice);
+    let expected = proptest::option::weighted(0.1, 0_u64..20);
+    (changes, expected, proptest::bool::weighted(0.3)).prop_map(
+        |(changes, expected, end_sessions)| {
+            Box::new(ChangeAccess { by: "token:root".into(), expected, changes, end_sessions })
+        },
+    )
 }
 
 pub(crate) fn public(session: SessionId) -> PublicSessionId {

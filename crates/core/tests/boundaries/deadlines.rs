@@ -55,7 +55,7 @@ fn every_command_of_a_session_keeps_it_alive_and_no_other_does() {
     let open = world.opening("alice", Span::from_secs(10));
     let said = [
         Command::OpenSession(open),
-        Command::AttachStream { session, stream },
+        Command::AttachStream { session, stream, identity: None },
         Command::Touch { session, acked_through: RequestId(0) },
         Command::Acquire(world.acquiring("alice", 3, "other", 0)),
         Command::Cancel { call, target: RequestId(9) },
@@ -94,7 +94,7 @@ fn a_session_that_comes_back_by_a_stream_lives_its_ttl() {
     assert_eq!(next_ms(&world), 600);
     world.at(200).detach("alice", 5);
     assert_eq!(next_ms(&world), 600, "it broke once");
-    world.at(300).apply(Command::AttachStream { session, stream: StreamId(5) });
+    world.at(300).apply(Command::AttachStream { session, stream: StreamId(5), identity: None });
     assert_eq!(next_ms(&world), 10_300);
     world.at(400).detach("alice", 5);
     assert_eq!(next_ms(&world), 900, "it was open again");

@@ -42,7 +42,15 @@ impl Play {
         for number in 1..=sessions {
             let (ttl, owner) = (Span::from_secs(3_600), Owner::default());
             let (session, public) = (SessionId(number.into()), PublicSessionId(number));
-            let open = OpenSession { session, public, stream: None, ttl, linger: ttl, owner };
+            let open = OpenSession {
+                session,
+                public,
+                stream: None,
+                ttl,
+                linger: ttl,
+                owner,
+                identity: None,
+            };
             play.apply(Command::OpenSession(open));
         }
         play

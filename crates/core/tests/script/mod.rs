@@ -90,7 +90,9 @@ fn session_command(
             let open = world.opening(who, ttl);
             Command::OpenSession(OpenSession { stream, linger, ..open })
         }
-        "attach" => Command::AttachStream { session, stream: stream.expect("stream=N") },
+        "attach" => {
+            Command::AttachStream { session, stream: stream.expect("stream=N"), identity: None }
+        }
         "detach" => Command::DetachStream { session, stream: stream.expect("stream=N") },
         "touch" => Command::Touch { session, acked_through: call.acked_through },
         "close" => Command::CloseSession { session },

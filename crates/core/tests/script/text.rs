@@ -81,6 +81,7 @@ pub(super) fn outcome_text(outcome: &Outcome) -> String {
         Outcome::Published(Publication { events, through, index, term }) => {
             format!("published: {through} of {events}, up to entry {} and term {term}", index.0)
         }
+        Outcome::AccessChanged { generation } => format!("policy {generation}"),
         Outcome::Done => "done".to_owned(),
         Outcome::Rejected(rejection) => format!("rejected: {rejection:?}"),
     }
@@ -88,6 +89,9 @@ pub(super) fn outcome_text(outcome: &Outcome) -> String {
 
 pub(super) fn event_text(world: &World, event: &Event) -> String {
     match event {
+        Event::AccessChanged { change, generation } => {
+            format!("{} changes the policy to generation {generation}", change.by)
+        }
         Event::SessionOpened { session, .. } => {
             format!("{}'s session begins", world.name_of(*session))
         }

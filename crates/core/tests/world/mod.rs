@@ -78,6 +78,7 @@ impl World {
             ttl,
             linger: ttl,
             owner: Owner { application: name.to_owned(), ..Owner::default() },
+            identity: None,
         }
     }
 

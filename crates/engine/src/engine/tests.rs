@@ -93,6 +93,7 @@ impl Bench {
             ttl: Span::from_ms(600_000),
             linger: Span::from_ms(1),
             owner: Owner::default(),
+            identity: None,
         });
         bench.engine.frame(STREAM, GROUP, vec![(RequestId(0), open)]);
         bench.turn_until(|bench| bench.told.len() == 1);

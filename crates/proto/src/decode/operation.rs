@@ -32,7 +32,7 @@ impl Opening {
             Some(operation::Kind::Resume(resume)) => {
                 let (session, _) = decode::session_id(&resume.session_id)?;
                 let stream = stream_id(resume.request_id)?;
-                let command = Command::AttachStream { session, stream };
+                let command = Command::AttachStream { session, stream, identity: None };
                 let request = RequestId(resume.request_id);
                 Ok(Opening { stream, session, request, resumed: true, command })
             }

@@ -454,6 +454,7 @@ pub(crate) fn open(session: SessionId, ttl_ms: u64) -> Command {
         ttl: Span::from_ms(ttl_ms),
         linger: Span::from_ms(ttl_ms),
         owner: Owner::default(),
+        identity: None,
     })
 }
 

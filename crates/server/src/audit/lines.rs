@@ -82,7 +82,7 @@ impl Lines {
     }
 
     fn begin(&mut self, event: &Event) {
-        if let Event::SessionOpened { session, public, owner } = event {
+        if let Event::SessionOpened { session, public, owner, .. } = event {
             if self.owners.len() >= OWNERS_MAX {
                 self.owners.clear();
                 self.sessions = SessionTexts::default();

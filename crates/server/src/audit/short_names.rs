@@ -20,6 +20,7 @@ pub(super) fn of_kind(kind: EventKind) -> &'static str {
         EventKind::Intervened => "intervened",
         EventKind::Frozen => "frozen",
         EventKind::Thawed => "thawed",
+        EventKind::AccessChanged => "access_changed",
         EventKind::SessionOpened => "session_opened",
         EventKind::SessionEnded => "session_ended",
         EventKind::Killed => "killed",

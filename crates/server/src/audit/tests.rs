@@ -11,7 +11,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 fn happen(ring: &EventRing, indexes: impl IntoIterator<Item = u64>) {
     let (session, public) = (SessionId(1), PublicSessionId(1));
-    let event = Event::SessionOpened { session, public, owner: Box::default() };
+    let event = Event::SessionOpened { session, public, owner: Box::default(), principal: None };
     let at = LogicalTime::ZERO;
     let events = indexes.into_iter().map(|index| (LogIndex(index), at, event.clone()));
     ring.record(&mut events.collect(), 0, None);

@@ -20,6 +20,10 @@ pub enum CheckError {
     NoDataDir,
     #[error("audit.file is empty; name a file that this node alone writes")]
     NoAuditFile,
+    #[error(
+        "tls.crl has no meaning without tls.client_ca: name the authorities of the clients, or leave it out"
+    )]
+    CrlWithoutCa,
     #[error("{key} = {value} is out of range; choose a number from {min} to {max}")]
     OutOfRange { key: &'static str, value: u64, min: u64, max: u64 },
     #[error(
@@ -127,6 +131,9 @@ fn check_tuning(config: &NodeConfig) -> Result<(), CheckError> {
         if audit.file.as_os_str().is_empty() {
             return Err(CheckError::NoAuditFile);
         }
+    }
+    if config.tls.as_ref().is_some_and(|tls| tls.crl.is_some() && tls.client_ca.is_none()) {
+        return Err(CheckError::CrlWithoutCa);
     }
     if let Some(kafka) = &config.kafka {
         kafka.check()?;

@@ -5,20 +5,20 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use holdfast_tls::Socket;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tonic::transport::server::Connected;
 
 use super::{Connection, OpenConnection};
 
 #[derive(Debug)]
 pub(crate) struct ClientSocket {
-    socket: TcpStream,
+    socket: Socket,
     open: OpenConnection,
 }
 
 impl ClientSocket {
-    pub(crate) fn new(socket: TcpStream, open: OpenConnection) -> ClientSocket {
+    pub(crate) fn new(socket: Socket, open: OpenConnection) -> ClientSocket {
         ClientSocket { socket, open }
     }
 }
@@ -39,7 +39,10 @@ impl AsyncRead for ClientSocket {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if self.open.connection().poll_closing(cx).is_ready() {
-            let words = "this node closed the connection: it was idle";
+            let words = match self.open.connection().is_denied() {
+                true => "this node closed the connection: its certificate is over or revoked",
+                false => "this node closed the connection: it was idle",
+            };
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, words)));
         }
         Pin::new(&mut self.socket).poll_read(cx, buffer)

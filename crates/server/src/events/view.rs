@@ -2,7 +2,8 @@
 
 use holdfast_core::command::Action;
 use holdfast_core::{
-    EndReason, Event, FenceToken, LockName, LogicalTime, Names, Outcome, PublicSessionId, SessionId,
+    AccessChange, ChangeAccess, EndReason, Event, FenceToken, LockName, LogicalTime, Names,
+    Outcome, PublicSessionId, SessionId,
 };
 use holdfast_proto::v1::{
     CycleLink, EndReason as WireReason, EventKind, Mode as WireMode, WatchEvent,
@@ -113,6 +114,11 @@ impl EventView<'_> {
             Event::Reopened { name } => {
                 EventView { names: NamesView::One(name), ..of_kind(EventKind::Reopened) }
             }
+            Event::AccessChanged { change, generation } => EventView {
+                by: &change.by,
+                detail: access_words(change, *generation),
+                ..of_kind(EventKind::AccessChanged)
+            },
             Event::Thawed { prefix } => {
                 EventView { names: NamesView::One(prefix), ..of_kind(EventKind::Thawed) }
             }
@@ -197,6 +203,7 @@ pub(crate) fn kind(event: &Event) -> i32 {
         Event::HoldEnded { reason, .. } => ended_kind(*reason),
         Event::Reopened { .. } => EventKind::Reopened,
         Event::Thawed { .. } => EventKind::Thawed,
+        Event::AccessChanged { .. } => EventKind::AccessChanged,
         Event::Intervened(intervention) => match &intervention.action {
             Action::Freeze { .. } => EventKind::Frozen,
             _ => EventKind::Intervened,
@@ -276,6 +283,31 @@ fn verb(action: &Action) -> String {
             format!("limit the lock table to {}", limits.join(" and "))
         }
     }
+}
+
+/// What was changed, without digests of tokens.
+fn access_words(change: &ChangeAccess, generation: u64) -> String {
+    let words = change.changes.iter().map(|change| match change {
+        AccessChange::PutRole { role, rules } => {
+            format!("role {role} has {} rules", rules.len())
+        }
+        AccessChange::DeleteRole { role } => format!("role {role} is deleted"),
+        AccessChange::Grant { principal, role } => format!("{principal} has role {role}"),
+        AccessChange::Revoke { principal, role } => format!("{principal} loses role {role}"),
+        AccessChange::Ban { principal } => format!("{principal} loses everything"),
+        AccessChange::PutToken(token) => {
+            format!("token {:016x} of {} is created", token.id.0, token.principal)
+        }
+        AccessChange::RevokeToken { id } => format!("token {:016x} is revoked", id.0),
+        AccessChange::Replace(roles) => format!(
+            "{} roles and {} principals replace all others",
+            roles.roles.len(),
+            roles.bindings.len()
+        ),
+    });
+    let words: Vec<String> = words.collect();
+    let sessions = if change.end_sessions { ", and sessions end" } else { "" };
+    format!("generation {generation}: {}{sessions}", words.join(", "))
 }
 
 fn outcome_words(outcome: &Outcome) -> String {

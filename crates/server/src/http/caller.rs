@@ -4,12 +4,14 @@
 use std::sync::Arc;
 
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderName, StatusCode};
+use axum::http::{HeaderName, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use holdfast_proto::v1::{Failure, Reason};
 use holdfast_service::{Caller, Method, Protocol, Service, identity_header};
 
 use crate::connections::Connection;
+use crate::rpc::{authenticate, bearer};
 
 pub(super) async fn admit(
     State(service): State<Service>,
@@ -21,8 +23,19 @@ pub(super) async fn admit(
         return (StatusCode::BAD_REQUEST, words).into_response();
     }
     let connection = request.extensions().get::<Arc<Connection>>();
-    let address = connection.map(|connection| connection.remote());
-    let caller = Caller::client(Protocol::Http, address);
+    let mut caller = match connection.map(|connection| connection.caller(Protocol::Http)) {
+        Some(Ok(caller)) => caller,
+        Some(Err(failure)) => return refusal(&failure),
+        None => Caller::client(Protocol::Http, None),
+    };
+    if let Some(value) = request.headers().get(header::AUTHORIZATION) {
+        let known = bearer(value.as_bytes())
+            .and_then(|credential| authenticate(&service, caller.clone(), credential));
+        match known {
+            Ok(known) => caller = known,
+            Err(failure) => return refusal(&failure),
+        }
+    }
     // What is at no route is told so.
     if let Some(route) = request.extensions().get::<MatchedPath>() {
         let Some(method) = Method::of_route(route.as_str()) else {
@@ -30,9 +43,17 @@ pub(super) async fn admit(
             return (StatusCode::FORBIDDEN, words).into_response();
         };
         if let Err(failure) = service.admit(&caller, method, ()) {
-            return (StatusCode::FORBIDDEN, format!("{}\n", failure.message)).into_response();
+            return refusal(&failure);
         }
     }
     request.extensions_mut().insert(caller);
     next.run(request).await
+}
+
+fn refusal(failure: &Failure) -> Response {
+    let status = match failure.reason() {
+        Reason::Unauthenticated | Reason::CredentialExpired => StatusCode::UNAUTHORIZED,
+        _ => StatusCode::FORBIDDEN,
+    };
+    (status, format!("{}\n", failure.message)).into_response()
 }

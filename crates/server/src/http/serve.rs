@@ -9,11 +9,12 @@ use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use holdfast_tls::Socket;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tonic::codegen::Service;
@@ -23,6 +24,7 @@ use crate::connections::{
     Connection, Connections, OpenConnection, RequestBody, ResponseBody, Shape,
 };
 use crate::stopping::Stopping;
+use crate::transport::{Accepted, ClientPort, Transport, refuse_with};
 
 /// Answered however much else is asked for.
 const PROBES: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
@@ -38,12 +40,17 @@ const STOP_TIMEOUT: Duration = Duration::from_millis(500);
 /// So that a machine without file descriptors is not asked for one without pause.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
+/// To a browser that speaks plaintext to a port with TLS.
+const PLAINTEXT_REFUSED: &str = "HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\ncontent-length: 36\r\n\
+                                 connection: close\r\n\r\nthis port speaks TLS: use https://\r\n";
+
 /// Serves until the node stops. `lost`: what is said to whoever speaks gRPC.
 pub(crate) async fn serve(
     listener: TcpListener,
     clients: Arc<Connections>,
     routes: Router,
     lost: Arc<str>,
+    transport: Transport,
     stopping: Stopping,
 ) {
     let mut connections = JoinSet::new();
@@ -63,16 +70,32 @@ pub(crate) async fn serve(
         };
         let Some(open) = clients.admit(address).await else { continue };
         let (routes, lost, stopping) = (routes.clone(), Arc::clone(&lost), stopping.clone());
+        let transport = transport.clone();
         connections.spawn(async move {
-            let is_grpc = tokio::select! {
-                is_grpc = lost_clients::is_grpc(&stream, HEAD_TIMEOUT) => is_grpc,
-                () = open.closing() => None,
-                () = stopping.begun() => None,
+            let accepting = transport.accept_client(ClientPort::Http, stream, address);
+            let accepted = tokio::select! {
+                accepted = timeout(HEAD_TIMEOUT, accepting) => accepted,
+                () = open.closing() => return,
+                () = stopping.begun() => return,
             };
-            match is_grpc {
-                Some(true) => lost_clients::redirect(stream, lost).await,
-                Some(false) => serve_one(stream, open, routes, stopping).await,
-                None => {}
+            match accepted {
+                Ok(Ok(Accepted::Ready(Socket::Plain(stream)))) => {
+                    match lost_clients::is_grpc(&stream, HEAD_TIMEOUT).await {
+                        Some(true) => lost_clients::redirect(stream, lost).await,
+                        Some(false) => {
+                            serve_one(Socket::Plain(stream), open, routes, stopping).await;
+                        }
+                        None => {}
+                    }
+                }
+                Ok(Ok(Accepted::Ready(socket))) => {
+                    open.connection().set_certificate(socket.remote_certificate());
+                    serve_one(socket, open, routes, stopping).await;
+                }
+                Ok(Ok(Accepted::Plaintext(stream))) => {
+                    refuse_with(stream, PLAINTEXT_REFUSED.as_bytes()).await;
+                }
+                Ok(Ok(Accepted::Refused) | Err(_)) | Err(_) => {}
             }
         });
     }
@@ -81,7 +104,7 @@ pub(crate) async fn serve(
     connections.shutdown().await;
 }
 
-async fn serve_one(stream: TcpStream, open: OpenConnection, routes: Router, stopping: Stopping) {
+async fn serve_one(stream: Socket, open: OpenConnection, routes: Router, stopping: Stopping) {
     let of_requests = Arc::clone(open.connection());
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
         request.extensions_mut().insert(Arc::clone(&of_requests));

@@ -93,7 +93,8 @@ impl Kind {
             | Command::BeginTerm { .. }
             | Command::Tick
             | Command::EventsPublished { .. }
-            | Command::AdoptRules { .. } => Kind::Internal,
+            | Command::AdoptRules { .. }
+            | Command::ChangeAccess(_) => Kind::Internal,
         }
     }
 }
@@ -124,6 +125,7 @@ impl Settled {
             | Outcome::Transferred { .. }
             | Outcome::Intervened(_)
             | Outcome::Published(_)
+            | Outcome::AccessChanged { .. }
             | Outcome::Done => Settled::Done,
         })
     }

@@ -15,7 +15,7 @@ use holdfast_proto::peer_v1::{
 use holdfast_proto::v1::cluster_service_server::ClusterServiceServer;
 use holdfast_proto::v1::lock_service_server::LockServiceServer;
 use holdfast_replica::{GroupId, NodeId, SnapshotMessage};
-use mio::net::TcpStream as WireSocket;
+use holdfast_tls::{ALPN_PEER, Socket};
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::spawn_blocking;
@@ -27,12 +27,15 @@ use tonic::transport::server::{Router, TcpIncoming};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::handshake::{Handshake, Peer};
-use super::links::{self, PeerLinks};
+use super::link::identify_peer;
+use super::links::PeerLinks;
+use super::peer_socket::{PeerSocket, Shown};
 use super::snapshot_in::{Assembly, AssemblyError};
-use super::wire::{ConnectionTicket, ConnectionTickets, Kind, kind_of};
+use super::wire::{ConnectionTicket, ConnectionTickets, is_wire, read_ticket};
 use super::{FRAME_BYTES_MAX, HANDSHAKE_TIMEOUT, STREAMS_PER_CONNECTION_MAX, UPWARDS};
 use crate::shard::{Input, ShardHandle};
 use crate::stopping::Stopping;
+use crate::transport::{Accepted, byte_stream};
 use crate::wrong_port::WrongPort;
 
 /// Snapshots are large; this many are received at a time.
@@ -132,7 +135,7 @@ impl PeerPort {
     async fn detect_protocols(
         self,
         mut incoming: TcpIncoming,
-        others: mpsc::Sender<io::Result<TcpStream>>,
+        others: mpsc::Sender<io::Result<PeerSocket>>,
     ) {
         let places = Arc::new(Semaphore::new(NEW_CONNECTIONS_MAX));
         loop {
@@ -157,10 +160,11 @@ impl PeerPort {
             let Ok(place) = place else { return };
             let (port, others) = (self.clone(), others.clone());
             tokio::spawn(async move {
-                match timeout(HANDSHAKE_TIMEOUT, kind_of(socket)).await {
-                    Ok(Ok(Kind::Wire(socket, ticket))) => port.open_wire(socket, ticket).await,
+                match timeout(HANDSHAKE_TIMEOUT, port.receive(socket)).await {
+                    Ok(Ok(Some(New::Wire(socket, ticket)))) => port.open_wire(socket, ticket).await,
                     // If nobody takes it the node is stopping.
-                    Ok(Ok(Kind::Other(socket))) => drop(others.send(Ok(socket)).await),
+                    Ok(Ok(Some(New::Other(socket)))) => drop(others.send(Ok(socket)).await),
+                    Ok(Ok(None)) => {}
                     Ok(Err(error)) => tracing::debug!(%error, "a connection said nothing"),
                     Err(_) => tracing::debug!("a connection said nothing in time"),
                 }
@@ -169,18 +173,44 @@ impl PeerPort {
         }
     }
 
-    async fn open_wire(&self, socket: TcpStream, ticket: ConnectionTicket) {
-        let opened = socket.into_std().and_then(|socket| Ok((socket.try_clone()?, socket)));
-        let (own, socket) = match opened {
+    /// None if it was refused.
+    async fn receive(&self, socket: TcpStream) -> io::Result<Option<New>> {
+        let address = socket.peer_addr()?.ip();
+        let (mut socket, shown) =
+            match self.handshake.transport.accept_peer(socket, address).await? {
+                Accepted::Refused => return Ok(None),
+                Accepted::Plaintext(socket) => (Socket::Plain(socket), Shown::Plaintext),
+                Accepted::Ready(socket) => {
+                    let shown =
+                        socket.remote_certificate().map_or(Shown::Nothing, Shown::Certificate);
+                    (socket, shown)
+                }
+            };
+        let is_wire = match &socket {
+            Socket::Plain(socket) => is_wire(socket).await?,
+            Socket::Tls(_) => socket.protocol() == Some(ALPN_PEER),
+        };
+        if !is_wire {
+            return Ok(Some(New::Other(PeerSocket { socket, shown })));
+        }
+        let ticket = read_ticket(&mut socket).await?;
+        Ok(Some(New::Wire(PeerSocket { socket, shown }, ticket)))
+    }
+
+    async fn open_wire(&self, wire: PeerSocket, ticket: ConnectionTicket) {
+        let PeerSocket { socket, shown } = wire;
+        let opened = byte_stream(socket);
+        let opened = opened.and_then(|stream| Ok((stream.try_clone_socket()?, stream)));
+        let (own, stream) = match opened {
             Ok(opened) => opened,
             Err(error) => return tracing::warn!(%error, "a wire cannot be opened"),
         };
-        let Some((from, number)) = self.tickets.show(ticket, own) else {
-            return tracing::warn!("a wire without a ticket was refused");
+        let Some((from, number)) = self.tickets.show(ticket, &shown, own) else {
+            return tracing::warn!(?shown, "a wire without a ticket of its node was refused");
         };
         self.refusals.forget(from);
         tracing::info!(%from, "a peer connected");
-        let mut input = Input::PeerWire { from, number, socket: WireSocket::from_std(socket) };
+        let mut input = Input::PeerWire { from, number, stream };
         while let Err(returned) = self.shard.offer(input) {
             if self.shard.is_gone() {
                 return;
@@ -214,10 +244,10 @@ impl PeerPort {
         )
     }
 
-    fn admit(&self, hello: Option<Hello>) -> Result<Peer, Status> {
+    fn admit(&self, hello: Option<Hello>, shown: &Shown) -> Result<Peer, Status> {
         let hello =
             hello.ok_or_else(|| Status::invalid_argument("the first frame must be a hello"))?;
-        self.handshake.check_hello(&hello).map_err(|refusal| {
+        self.handshake.check_hello(&hello, shown).map_err(|refusal| {
             let status = Status::from(refusal);
             // It comes again every second until somebody acts.
             if self.refusals.is_new(hello.from_node, status.message()) {
@@ -313,9 +343,10 @@ impl PeerService for PeerPort {
         &self,
         request: Request<Streaming<PeerFrame>>,
     ) -> Result<Response<Self::ExchangeStream>, Status> {
+        let shown = shown(&request)?;
         let mut frames = request.into_inner();
-        let peer =
-            self.admit(within_handshake(frames.message()).await?.and_then(|frame| frame.hello))?;
+        let first = within_handshake(frames.message()).await?;
+        let peer = self.admit(first.and_then(|frame| frame.hello), &shown)?;
         let from = peer.node;
         let held = self.tickets.issue(from).map_err(|error| Status::internal(error.to_string()))?;
 
@@ -327,10 +358,14 @@ impl PeerService for PeerPort {
                 return;
             }
             port.links.meet(from, &peer.member.peer_address);
-            links::identify_peer(&port.shard, peer).await;
+            identify_peer(&port.shard, peer).await;
             let termination = tokio::select! {
                 termination = port.listen(from, &mut frames) => termination,
                 () = replies.closed() => None,
+                why = port.handshake.transport.until_refused(shown.certificate()) => {
+                    tracing::warn!(%from, "closed the connection of a peer: {why}");
+                    Some(Status::unauthenticated(why))
+                }
             };
             if !held.was_used() {
                 // It refuses this node, and says why in its own log and when this node dials it.
@@ -349,12 +384,13 @@ impl PeerService for PeerPort {
         &self,
         request: Request<Streaming<SnapshotChunk>>,
     ) -> Result<Response<InstallSnapshotResponse>, Status> {
+        let shown = shown(&request)?;
         let mut chunks = request.into_inner();
         let hello = match within_handshake(next_kind(&mut chunks)).await? {
             Some(snapshot_chunk::Kind::Hello(hello)) => Some(hello),
             _ => None,
         };
-        let from = self.admit(hello)?.node;
+        let from = self.admit(hello, &shown)?.node;
         let _slot = self.snapshot_slots.try_acquire().map_err(|_| {
             Status::resource_exhausted("this node is receiving other snapshots; send it later")
         })?;
@@ -366,6 +402,19 @@ impl PeerService for PeerPort {
         self.pass_on_snapshot(from, group, message).await?;
         Ok(Response::new(InstallSnapshotResponse {}))
     }
+}
+
+/// A new connection.
+enum New {
+    Wire(PeerSocket, ConnectionTicket),
+    /// It speaks HTTP/2, and nothing of it was read.
+    Other(PeerSocket),
+}
+
+/// What the other end of a call's connection has shown.
+fn shown<T>(request: &Request<T>) -> Result<Shown, Status> {
+    let shown = request.extensions().get::<Shown>().cloned();
+    shown.ok_or_else(|| Status::internal("a call without a connection"))
 }
 
 async fn next_kind(

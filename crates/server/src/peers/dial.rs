@@ -7,16 +7,18 @@ use std::time::{Duration, Instant};
 
 use holdfast_proto::peer_v1::PeerFrame;
 use holdfast_proto::peer_v1::peer_service_client::PeerServiceClient;
+use holdfast_tls::explain_any;
 use tokio::time::{sleep, timeout};
 use tokio_stream::StreamExt;
 use tonic::{Code, Status};
 
 use super::backoff::Backoff;
 use super::handshake::{Handshake, REMOVED_KEY};
-use super::links::Link;
+use super::link::Link;
 use super::wire::{self, ConnectionTicket};
 use super::{CONNECT_TIMEOUT, HANDSHAKE_TIMEOUT, endpoint};
 use crate::config::Address;
+use crate::transport::byte_stream;
 
 /// A peer that refuses will not change its mind within milliseconds: somebody has to act.
 const PAUSE_AFTER_REFUSAL: Duration = Duration::from_secs(1);
@@ -87,7 +89,9 @@ async fn one_connection(link: &Link, address: &Address, handshake: &Handshake) -
         Ok(endpoint) => endpoint,
         Err(error) => return End::NoConnection(error.to_string()),
     };
-    let channel = match endpoint.connect().await {
+    let transport = &handshake.transport;
+    let connector = transport.connector(node, address);
+    let channel = match endpoint.connect_with_connector(connector).await {
         Ok(channel) => channel,
         Err(error) => return unreached(&error),
     };
@@ -115,20 +119,24 @@ async fn one_connection(link: &Link, address: &Address, handshake: &Handshake) -
     let Ok(ticket) = welcome.wire_pass.as_slice().try_into().map(ConnectionTicket) else {
         return End::Refused("its welcome has no ticket for a wire".to_owned());
     };
-    match timeout(CONNECT_TIMEOUT, wire::dial(address, ticket)).await {
-        Ok(Ok(socket)) => {
-            if let Err(error) = link.up(socket) {
-                return End::NoConnection(error.to_string());
+    let certificate =
+        match timeout(CONNECT_TIMEOUT, wire::dial(transport, node, address, ticket)).await {
+            Ok(Ok(socket)) => {
+                let certificate = socket.remote_certificate();
+                if let Err(error) = byte_stream(socket).and_then(|stream| link.up(stream)) {
+                    return End::NoConnection(error.to_string());
+                }
+                certificate
             }
-        }
-        Ok(Err(error)) => return End::NoConnection(error.to_string()),
-        Err(_) => return End::NoConnection("there was no wire in time".to_owned()),
-    }
+            Ok(Err(error)) => return unreached(&error),
+            Err(_) => return End::NoConnection("there was no wire in time".to_owned()),
+        };
     link.set_ticket(Some(ticket));
     tracing::info!(%node, %address, "connected to peer");
     let termination = tokio::select! {
         termination = replies.message() => termination,
         () = link.broken() => return End::Broke("the wire broke".to_owned()),
+        why = transport.until_refused(certificate) => return End::Refused(why),
     };
     match termination {
         Ok(Some(_)) => End::Broke("it welcomed us twice".to_owned()),
@@ -139,6 +147,9 @@ async fn one_connection(link: &Link, address: &Address, handshake: &Handshake) -
 }
 
 fn unreached(error: &(dyn std::error::Error + 'static)) -> End {
+    if let Some(why) = explain_any(error) {
+        return End::Refused(why);
+    }
     let words = error_chain(error);
     let is_refused = std::iter::successors(Some(error), |error| error.source())
         .filter_map(|error| error.downcast_ref::<io::Error>())
@@ -153,6 +164,10 @@ fn is_removal(status: &Status) -> bool {
 fn from_status(status: &Status) -> End {
     if is_removal(status) {
         return End::Removed(status.message().to_owned());
+    }
+    // A node that does not accept our certificate says so after the handshake.
+    if let Some(why) = explain_any(status) {
+        return End::Refused(why);
     }
     match status.code() {
         Code::FailedPrecondition

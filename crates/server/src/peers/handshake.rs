@@ -1,8 +1,8 @@
 //! Who speaks to whom: the checks that both sides make before a message passes.
 //!
 //! Caveat: this keeps mistakes out (a copied configuration, a wiped node, a removed node, two clusters on
-//! one machine), not attackers. Until peers authenticate, whoever reaches the peer port can claim to be
-//! any node.
+//! one machine), not attackers. With `[peer_tls]`, the certificate of the other side must name the node that the hello
+//! names. Without it, every program that reaches the peer port can claim to be any node.
 
 use std::sync::Arc;
 
@@ -11,17 +11,20 @@ use holdfast_replica::{Member, NodeId};
 use tonic::{Code, Status};
 
 use super::PROTOCOL_VERSION;
+use super::peer_socket::Shown;
 use crate::config::Address;
 use crate::identity::{DataDirId, Identity, cluster_text};
 use crate::known_peers::{KnownPeers, StrangerError};
 use crate::membership::Membership;
+use crate::transport::Transport;
 
 /// In the metadata of a refusal: the caller was removed from the cluster, and may stop.
 pub(super) const REMOVED_KEY: &str = "holdfast-removed";
 
 /// The newest format of log entries that this build reads: 1 has the membership in the log, 2 also how far events
-/// are published, 3 the rules of the lock table that the cluster has adopted, 4 rules 3 of them.
-pub(crate) const LOG_VERSION: u32 = 4;
+/// are published, 3 the rules of the lock table that the cluster has adopted, 4 rules 3 of
+/// them, 5 rules 4.
+pub(crate) const LOG_VERSION: u32 = 5;
 
 #[derive(Debug)]
 pub(crate) struct Handshake {
@@ -29,6 +32,7 @@ pub(crate) struct Handshake {
     pub(super) membership: Arc<Membership>,
     known_peers: KnownPeers,
     timing: Timing,
+    pub(super) transport: Transport,
 }
 
 /// The other side, let in.
@@ -63,6 +67,13 @@ pub(super) enum Refusal {
          `holdfast cluster add` a new one under a new id and with an empty data directory"
     )]
     Removed { me: String, caller: u64 },
+    #[error(
+        "{me}, whose peer port speaks TLS; the caller speaks plaintext: give that node a [peer_tls], with a certificate of \
+         `holdfast cert node --id {caller}`"
+    )]
+    Plaintext { me: String, caller: u64 },
+    #[error("{me}; the caller says it is node {caller}, and its certificate is {certificate}")]
+    OtherCertificate { me: String, caller: u64, certificate: String },
     #[error("{me}; the caller says it is that node itself")]
     Myself { me: String },
     #[error(
@@ -83,8 +94,9 @@ impl Handshake {
         membership: Arc<Membership>,
         known_peers: KnownPeers,
         timing: Timing,
+        transport: Transport,
     ) -> Handshake {
-        Handshake { identity, membership, known_peers, timing }
+        Handshake { identity, membership, known_peers, timing, transport }
     }
 
     pub(super) fn hello(&self, to: NodeId) -> Hello {
@@ -121,7 +133,8 @@ impl Handshake {
     }
 
     /// Who dials.
-    pub(super) fn check_hello(&self, hello: &Hello) -> Result<Peer, Refusal> {
+    pub(super) fn check_hello(&self, hello: &Hello, shown: &Shown) -> Result<Peer, Refusal> {
+        self.check_shown(hello.from_node, shown)?;
         self.check_cluster(hello.version, &hello.cluster, &hello.cluster_id)?;
         let me = self.describe_self();
         if hello.to_node != self.identity.node.0 {
@@ -150,6 +163,20 @@ impl Handshake {
         let member =
             self_reported_member(&welcome.peer_address, &welcome.client_address, directory);
         Ok(Peer { node: wanted, member, log_version: welcome.log_version })
+    }
+
+    /// Whether what the connection shows is that node.
+    fn check_shown(&self, caller: u64, shown: &Shown) -> Result<(), Refusal> {
+        let me = self.describe_self();
+        match shown {
+            Shown::Nothing => Ok(()),
+            Shown::Plaintext => Err(Refusal::Plaintext { me, caller }),
+            Shown::Certificate(shown) if shown.node() == Some(caller) => Ok(()),
+            Shown::Certificate(shown) => {
+                let certificate = shown.name().to_string();
+                Err(Refusal::OtherCertificate { me, caller, certificate })
+            }
+        }
     }
 
     /// The refusal for a node that was a member when it connected.
@@ -239,6 +266,9 @@ impl From<Refusal> for Status {
                 status
             }
             Refusal::NotAMember { .. } | Refusal::Myself { .. } => Status::permission_denied(words),
+            Refusal::Plaintext { .. } | Refusal::OtherCertificate { .. } => {
+                Status::unauthenticated(words)
+            }
             // The disk, not the caller.
             Refusal::Stranger(StrangerError::NotRemembered { .. }) => Status::unavailable(words),
             Refusal::Version { .. }
@@ -272,7 +302,7 @@ pub(super) mod tests {
         let known_peers = KnownPeers::load(&config.data_dir).unwrap();
         let founders = [1, 2, 3].map(NodeId);
         let membership = Arc::new(Membership::of(config, &founders));
-        Handshake::new(identity, membership, known_peers, config.timing())
+        Handshake::new(identity, membership, known_peers, config.timing(), Transport::default())
     }
 
     #[test]
@@ -283,7 +313,7 @@ pub(super) mod tests {
         assert_eq!((good.tick_ms, good.election_ticks), (50, 10));
         for other in [Timing { tick_ms: 60, ..good }, Timing { election_ticks: 20, ..good }] {
             let hello = Hello { timing: Some(other), ..one.hello(NodeId(2)) };
-            let status = Status::from(two.check_hello(&hello).unwrap_err());
+            let status = Status::from(two.check_hello(&hello, &Shown::Nothing).unwrap_err());
             assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
             assert!(status.message().contains("tick_ms = 50"), "{status}");
             assert!(status.message().contains("the same on all nodes"), "{status}");
@@ -291,7 +321,7 @@ pub(super) mod tests {
             let words = one.check_welcome(NodeId(2), &welcome).unwrap_err().to_string();
             assert!(words.contains("the same on all nodes"), "{words}");
         }
-        two.check_hello(&Hello { timing: None, ..one.hello(NodeId(2)) }).unwrap();
+        two.check_hello(&Hello { timing: None, ..one.hello(NodeId(2)) }, &Shown::Nothing).unwrap();
         let older = Welcome { timing: None, ..two.welcome(Vec::new()) };
         one.check_welcome(NodeId(2), &older).unwrap();
     }
@@ -300,7 +330,10 @@ pub(super) mod tests {
     fn two_nodes_of_one_cluster_let_each_other_in() {
         let dir = tempfile::tempdir().unwrap();
         let (one, two) = (handshake_of(1, dir.path(), 7420), handshake_of(2, dir.path(), 7420));
-        assert_eq!(two.check_hello(&one.hello(NodeId(2))).unwrap().node, NodeId(1));
+        assert_eq!(
+            two.check_hello(&one.hello(NodeId(2)), &Shown::Nothing).unwrap().node,
+            NodeId(1)
+        );
         one.check_welcome(NodeId(2), &two.welcome(Vec::new())).unwrap();
     }
 
@@ -322,7 +355,7 @@ pub(super) mod tests {
             (Hello { data_dir_id: "x".into(), ..good.clone() }, Code::InvalidArgument, "32"),
         ];
         for (hello, code, words) in cases {
-            let status = Status::from(two.check_hello(&hello).unwrap_err());
+            let status = Status::from(two.check_hello(&hello, &Shown::Nothing).unwrap_err());
             assert_eq!(status.code(), code, "{status}");
             assert!(status.message().contains(words), "{status}");
         }
@@ -332,11 +365,12 @@ pub(super) mod tests {
     fn a_wiped_node_is_refused_as_caller_and_as_callee() {
         let dir = tempfile::tempdir().unwrap();
         let (one, two) = (handshake_of(1, dir.path(), 7420), handshake_of(2, dir.path(), 7420));
-        one.check_hello(&two.hello(NodeId(1))).unwrap();
+        one.check_hello(&two.hello(NodeId(1)), &Shown::Nothing).unwrap();
 
         std::fs::remove_dir_all(dir.path().join("node-2")).unwrap();
         let wiped = handshake_of(2, dir.path(), 7420);
-        let status = Status::from(one.check_hello(&wiped.hello(NodeId(1))).unwrap_err());
+        let status =
+            Status::from(one.check_hello(&wiped.hello(NodeId(1)), &Shown::Nothing).unwrap_err());
         assert_eq!(status.code(), Code::FailedPrecondition);
         assert!(status.message().contains("lost its data directory"), "{status}");
         assert!(one.check_welcome(NodeId(2), &wiped.welcome(Vec::new())).is_err());
@@ -357,18 +391,19 @@ pub(super) mod tests {
         known.members.remove(&NodeId(1));
         known.configuration.voters.remove(&NodeId(1));
         two.membership.publish(known);
-        let status = Status::from(two.check_hello(&one.hello(NodeId(2))).unwrap_err());
+        let status =
+            Status::from(two.check_hello(&one.hello(NodeId(2)), &Shown::Nothing).unwrap_err());
         assert!(status.metadata().contains_key(REMOVED_KEY), "{status:?}");
         assert!(status.message().contains("was removed"), "{status}");
 
         let mut newer = one.hello(NodeId(2));
         newer.from_node = 9;
-        let status = Status::from(two.check_hello(&newer).unwrap_err());
+        let status = Status::from(two.check_hello(&newer, &Shown::Nothing).unwrap_err());
         assert!(status.message().contains("no node 9"), "{status}");
         newer.cluster_id = cluster_text(Some(ClusterId([7; 16])));
-        assert_eq!(two.check_hello(&newer).unwrap().node, NodeId(9));
+        assert_eq!(two.check_hello(&newer, &Shown::Nothing).unwrap().node, NodeId(9));
         newer.cluster_id = cluster_text(Some(ClusterId([8; 16])));
-        let status = Status::from(two.check_hello(&newer).unwrap_err());
+        let status = Status::from(two.check_hello(&newer, &Shown::Nothing).unwrap_err());
         assert!(status.message().contains("another cluster of that name"), "{status}");
     }
 
@@ -379,7 +414,8 @@ pub(super) mod tests {
         let mut known = written_down(&two);
         known.members.get_mut(&NodeId(1)).unwrap().directory = Some(DirectoryId([1; 16]));
         two.membership.publish(known);
-        let status = Status::from(two.check_hello(&one.hello(NodeId(2))).unwrap_err());
+        let status =
+            Status::from(two.check_hello(&one.hello(NodeId(2)), &Shown::Nothing).unwrap_err());
         assert!(status.message().contains("cluster remove 1"), "{status}");
     }
 

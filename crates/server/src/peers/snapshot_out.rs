@@ -64,7 +64,9 @@ impl SnapshotSender {
             self.handshake.membership.peer_address(to).ok_or("its address is not known")?;
         let address = Address::new(&address).map_err(|error| error.to_string())?;
         let endpoint = endpoint(&address).map_err(|error| error.to_string())?;
-        let channel = endpoint.connect().await.map_err(|error| error.to_string())?;
+        let connector = self.handshake.transport.connector(to, &address);
+        let channel = endpoint.connect_with_connector(connector).await;
+        let channel = channel.map_err(|error| error.to_string())?;
         let chunks = Chunks::new(self.handshake.hello(to), group, message);
         PeerServiceClient::new(channel)
             .install_snapshot(chunks)

@@ -1,4 +1,4 @@
-//! A wire: a plain connection that carries consensus messages one way, from the dialler to the dialled.
+//! A wire: a connection without HTTP/2 that carries consensus messages one way, from the dialler to the dialled.
 //!
 //! The shard itself reads and writes it, on its own thread: between the one who proposes and the one who writes
 //! to disk there is no task that must first be woken, and no message is copied into a frame of another protocol.
@@ -16,16 +16,17 @@ mod wire_detection;
 
 use std::io;
 
-use mio::net::TcpStream as WireSocket;
+use holdfast_replica::NodeId;
+use holdfast_tls::{ALPN_PEER, Socket};
 use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
 
 pub(crate) use connection_tickets::{ConnectionTicket, ConnectionTickets};
 pub(crate) use incoming::WiresIn;
 pub(super) use outgoing::{Messages, NotSent, WireOut};
-pub(super) use wire_detection::{Kind, kind_of};
+pub(super) use wire_detection::{is_wire, read_ticket};
 
 use crate::config::Address;
+use crate::transport::Transport;
 
 /// No HTTP begins so, which is how the port tells the two apart by the first byte.
 const GREETING: [u8; 4] = [0xf5, b'h', b'f', b'1'];
@@ -39,13 +40,18 @@ const MESSAGE_BYTES_MAX: usize = 512 * 1024 * 1024;
 #[cfg(target_os = "linux")]
 const UNHEARD_MAX: std::time::Duration = std::time::Duration::from_secs(3);
 
-/// Dials, and shows the ticket. The socket does not block.
-pub(super) async fn dial(address: &Address, ticket: ConnectionTicket) -> io::Result<WireSocket> {
-    let mut socket = TcpStream::connect(address.as_str()).await?;
-    socket.set_nodelay(true)?;
+/// Dials, and shows the ticket.
+pub(super) async fn dial(
+    transport: &Transport,
+    node: NodeId,
+    address: &Address,
+    ticket: ConnectionTicket,
+) -> io::Result<Socket> {
+    let mut socket = transport.dial_peer(node, address, ALPN_PEER).await?;
     #[cfg(target_os = "linux")]
-    socket2::SockRef::from(&socket).set_tcp_user_timeout(Some(UNHEARD_MAX))?;
+    socket2::SockRef::from(socket.tcp()).set_tcp_user_timeout(Some(UNHEARD_MAX))?;
     socket.write_all(&GREETING).await?;
     socket.write_all(&ticket.0).await?;
-    Ok(WireSocket::from_std(socket.into_std()?))
+    socket.flush().await?;
+    Ok(socket)
 }

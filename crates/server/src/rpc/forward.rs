@@ -23,11 +23,12 @@ use tonic::transport::Channel;
 use tonic::{Code, ConnectError, Request, Status, Streaming};
 
 use super::failure::{bug, leader_did_not_answer, no_leader, overloaded, unavailable};
-use super::serve::{REQUEST_BYTES_MAX, RESPONSE_BYTES_MAX};
+use super::message_sizes::{REQUEST_BYTES_MAX, RESPONSE_BYTES_MAX};
 use crate::config::Address;
 use crate::membership::Membership;
 use crate::peers::{PeerLinks, STREAMS_PER_CONNECTION_MAX, TICKET_KEY, endpoint};
 use crate::shard::Unavailable;
+use crate::transport::PeerConnector;
 
 const CONNECTIONS_PER_NODE: usize = 32;
 const CALLS_PER_CONNECTION_MAX: usize = STREAMS_PER_CONNECTION_MAX as usize;
@@ -184,7 +185,8 @@ impl Forwarding {
         }
         let connections =
             connections.get_mut(&node).ok_or_else(|| bug("a connection was not kept"))?;
-        let (channel, place) = connections.least_used()?;
+        let links = &self.links;
+        let (channel, place) = connections.least_used(|address| links.connector(node, address))?;
         let client = ForwardServiceClient::new(channel)
             .max_encoding_message_size(FORWARDED_BYTES_MAX)
             .max_decoding_message_size(RESPONSE_BYTES_MAX + ENVELOPE_BYTES_MAX);
@@ -194,7 +196,10 @@ impl Forwarding {
 
 impl Connections {
     /// A new one as long as there may be more and none is without a call.
-    fn least_used(&mut self) -> Result<(Channel, CallSlot), Failure> {
+    fn least_used(
+        &mut self,
+        connector: impl FnOnce(&Address) -> PeerConnector,
+    ) -> Result<(Channel, CallSlot), Failure> {
         let least = self.channels.iter().min_by_key(|(_, place)| place.taken());
         match least {
             Some((channel, place))
@@ -206,7 +211,7 @@ impl Connections {
                 Ok((channel.clone(), place.clone()))
             }
             _ => {
-                let channel = self.connect()?;
+                let channel = self.connect(connector)?;
                 let place = CallSlot::default();
                 self.channels.push((channel.clone(), place.clone()));
                 Ok((channel, place))
@@ -214,12 +219,16 @@ impl Connections {
         }
     }
 
-    fn connect(&self) -> Result<Channel, Failure> {
+    fn connect(
+        &self,
+        connector: impl FnOnce(&Address) -> PeerConnector,
+    ) -> Result<Channel, Failure> {
         let wrong = |why: &dyn std::fmt::Display| {
             bug(&format!("the leader's address '{}': {why}", self.address))
         };
         let address = Address::new(&self.address).map_err(|error| wrong(&error))?;
-        Ok(endpoint(&address).map_err(|error| wrong(&error))?.connect_lazy())
+        let endpoint = endpoint(&address).map_err(|error| wrong(&error))?;
+        Ok(endpoint.connect_with_connector_lazy(connector(&address)))
     }
 }
 
@@ -263,17 +272,19 @@ mod tests {
     use tonic::transport::server::TcpIncoming;
 
     use super::*;
+    use crate::transport::Transport;
     use crate::wrong_port::WrongPort;
 
     #[tokio::test]
     async fn a_connection_takes_no_more_calls_than_the_leader_serves_on_it() {
+        let connector = |address: &Address| Transport::default().connector(NodeId(1), address);
         let address = "127.0.0.1:1".to_owned();
         let mut connections = Connections { address, channels: Vec::new() };
-        drop(connections.least_used().unwrap());
-        let first = connections.least_used().unwrap();
+        drop(connections.least_used(connector).unwrap());
+        let first = connections.least_used(connector).unwrap();
         assert_eq!(connections.channels.len(), 1, "one without a call is used again");
         let mut places = vec![first.1];
-        while let Ok((_, place)) = connections.least_used() {
+        while let Ok((_, place)) = connections.least_used(connector) {
             places.push(place);
         }
         assert_eq!(places.len(), CONNECTIONS_PER_NODE * CALLS_PER_CONNECTION_MAX);
@@ -281,12 +292,14 @@ mod tests {
             assert_eq!(place.taken(), CALLS_PER_CONNECTION_MAX);
         }
         places.pop();
-        assert!(connections.least_used().is_ok(), "there is room again");
+        assert!(connections.least_used(connector).is_ok(), "there is room again");
     }
 
     async fn status_of(address: String) -> Status {
         let endpoint = endpoint(&Address::new(&address).unwrap()).unwrap();
-        let mut client = ForwardServiceClient::new(endpoint.connect_lazy());
+        let connector = Transport::default().connector(NodeId(1), &Address::new(&address).unwrap());
+        let channel = endpoint.connect_with_connector_lazy(connector);
+        let mut client = ForwardServiceClient::new(channel);
         client.forward(ForwardedAction::default()).await.unwrap_err()
     }
 

@@ -9,28 +9,29 @@ use holdfast_proto::peer_v1::forward_service_server::{ForwardService, ForwardSer
 use holdfast_proto::peer_v1::{self, ForwardedAction, ForwardedAnswer, ForwardedFrame};
 use holdfast_proto::v1::{
     AcquireAllRequest, AcquireRequest, AddNodeRequest, BreakRequest, CampaignRequest,
-    CancelRequest, CheckTokenRequest, CloseSessionRequest, ClusterStatusRequest, ConvertRequest,
-    Failure, FreezeRequest, HistoryRequest, KeepAliveManyRequest, KeepAliveRequest,
-    KillSessionRequest, ListFreezesRequest, ListRequest, ListSessionsRequest, MoveLockRequest,
-    ObserveRequest, OpenSessionRequest, ProclaimRequest, PromoteNodeRequest, Reason,
-    ReleaseRequest, RemoveNodeRequest, RenewRequest, ReopenRequest, ResignRequest,
-    SaveSnapshotRequest, SetLimitsRequest, SetPermitsRequest, StatusRequest, ThawRequest,
-    TransferLeadershipRequest, TransferRequest, WatchRequest, WhyRequest,
+    CancelRequest, ChangeAccessRequest, CheckTokenRequest, CloseSessionRequest,
+    ClusterStatusRequest, ConvertRequest, Failure, FreezeRequest, HistoryRequest,
+    KeepAliveManyRequest, KeepAliveRequest, KillSessionRequest, ListFreezesRequest, ListRequest,
+    ListSessionsRequest, MoveLockRequest, ObserveRequest, OpenSessionRequest, ProclaimRequest,
+    PromoteNodeRequest, Reason, ReleaseRequest, RemoveNodeRequest, RenewRequest, ReopenRequest,
+    ResignRequest, SaveSnapshotRequest, SetLimitsRequest, SetPermitsRequest, ShowAccessRequest,
+    StatusRequest, ThawRequest, TransferLeadershipRequest, TransferRequest, WatchRequest,
+    WhyRequest,
 };
 use holdfast_service::{Caller, Method};
 use prost::Message;
 use tokio::time::timeout;
 use tokio_stream::{Stream, StreamExt};
-use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::failure::took_too_long;
 use super::forward::FORWARDED_BYTES_MAX;
-use super::serve::RESPONSE_BYTES_MAX;
+use super::message_sizes::RESPONSE_BYTES_MAX;
 use super::{
-    Rpc, cluster, election, keep_alive_many, list_search, operator, reads, stream, unary, watch,
+    Rpc, access, cluster, election, keep_alive_many, list_search, operator, reads, stream, unary,
+    watch,
 };
-use crate::peers::{ConnectionTickets, TICKET_KEY};
+use crate::peers::{ConnectionTickets, Shown, TICKET_KEY};
 
 /// A node sends it together with the call.
 const FIRST_FRAME_TIMEOUT: Duration = Duration::from_secs(2);
@@ -51,11 +52,13 @@ impl Forwarded {
     }
 
     /// The node that calls.
-    fn node(&self, metadata: &MetadataMap) -> Result<u64, Failure> {
-        let ticket = metadata.get_bin(TICKET_KEY).and_then(|ticket| ticket.to_bytes().ok());
+    fn node<T>(&self, request: &Request<T>) -> Result<u64, Failure> {
+        let ticket =
+            request.metadata().get_bin(TICKET_KEY).and_then(|ticket| ticket.to_bytes().ok());
         // A node that is no member, or not yet, may be connected all the same.
         let members = self.rpc.membership.now();
-        let holder = ticket.and_then(|ticket| self.tickets.holder(&ticket));
+        let shown = request.extensions().get::<Shown>();
+        let holder = ticket.and_then(|ticket| self.tickets.holder(&ticket, shown?));
         let holder = holder.filter(|node| members.is_member(*node));
         // Nodes that have just lost their connection come with an old ticket.
         let words =
@@ -135,6 +138,8 @@ async fn carry_out(
         Method::KillSession => served!(operator::serve, KillSessionRequest),
         Method::Reopen => served!(operator::serve, ReopenRequest),
         Method::SetLimits => served!(operator::serve, SetLimitsRequest),
+        Method::ShowAccess => served!(reads::serve, ShowAccessRequest),
+        Method::ChangeAccess => served!(access::change, ChangeAccessRequest),
         Method::AddNode => served!(cluster::change, AddNodeRequest),
         Method::PromoteNode => served!(cluster::change, PromoteNodeRequest),
         Method::RemoveNode => served!(cluster::change, RemoveNodeRequest),
@@ -175,7 +180,7 @@ impl ForwardService for Forwarded {
         &self,
         request: Request<ForwardedAction>,
     ) -> Result<Response<ForwardedAnswer>, Status> {
-        let node = self.node(request.metadata())?;
+        let node = self.node(&request)?;
         let action = request.into_inner();
         let caller = caller(action.caller.as_ref(), node)?;
         Ok(Response::new(carry_out(&self.rpc, &action, caller).await?))
@@ -185,7 +190,7 @@ impl ForwardService for Forwarded {
         &self,
         request: Request<ForwardedAction>,
     ) -> Result<Response<Answers>, Status> {
-        let node = self.node(request.metadata())?;
+        let node = self.node(&request)?;
         let action = request.into_inner();
         let caller = caller(action.caller.as_ref(), node)?;
         Ok(Response::new(carry_out_stream(&self.rpc, &action, caller).await?))
@@ -195,7 +200,7 @@ impl ForwardService for Forwarded {
         &self,
         request: Request<Streaming<ForwardedFrame>>,
     ) -> Result<Response<Answers>, Status> {
-        let node = self.node(request.metadata())?;
+        let node = self.node(&request)?;
         let mut frames = request.into_inner();
         let first = timeout(FIRST_FRAME_TIMEOUT, frames.message()).await;
         let first = first.map_err(|_| took_too_long())??;

@@ -10,13 +10,14 @@ use std::task::{Context, Poll};
 
 use holdfast_proto::failure::not_now;
 use holdfast_proto::v1::{Failure, Reason};
-use holdfast_service::{Caller, Kind, Method, Protocol, identity_header};
+use holdfast_service::{Caller, Kind, Limit, Method, Protocol, identity_header};
 use tonic::body::Body;
 use tonic::codegen::{Service, http};
 use tonic::{Extensions, Request, Response, Status};
 use tower_layer::Layer;
 
 use super::Rpc;
+use super::credentials::{authenticate, bearer};
 use super::failure::bug;
 use crate::connections::Connection;
 
@@ -93,10 +94,18 @@ impl Rpc {
             return Err(self.identity_claimed(name));
         }
         let connection = request.extensions().get::<Arc<Connection>>();
-        let address = connection.map(|connection| connection.remote());
-        let caller = Caller::client(Protocol::Grpc, address);
+        let mut caller = match connection {
+            Some(connection) => connection.caller(Protocol::Grpc)?,
+            None => return Err(bug("a call without a connection")),
+        };
+        if let Some(value) = request.headers().get(http::header::AUTHORIZATION) {
+            caller = authenticate(self.door.service(), caller, bearer(value.as_bytes())?)?;
+        }
         match Method::at_path(request.uri().path()) {
-            Some(method) if matches!(method.row().kind, Kind::Probe | Kind::Description) => {
+            Some(method)
+                if matches!(method.row().kind, Kind::Probe | Kind::Description)
+                    && method.row().limit == Limit::None =>
+            {
                 self.door.admit(&caller, method, ())?;
             }
             // All others decode the request first. What has no row is not served.

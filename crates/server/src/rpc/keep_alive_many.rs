@@ -10,6 +10,7 @@ use holdfast_service::{Caller, Method};
 use tokio::time::timeout;
 
 use super::Rpc;
+use super::credentials::own_session;
 use super::failure::took_too_long;
 use super::route::Destination;
 use super::unary::CALL_TIMEOUT;
@@ -24,7 +25,9 @@ pub(super) async fn serve(
 ) -> Result<KeepAliveManyResponse, Failure> {
     const METHOD: Method = Method::KeepAliveMany;
     let _permit = rpc.door.begin(METHOD)?;
-    let sessions = rpc.door.admit(&caller, METHOD, decode(&request)?)?;
+    let mut sessions = decode(&request)?;
+    sessions.iter_mut().for_each(|session| *session = own_session(&caller, *session));
+    let sessions = rpc.door.admit(&caller, METHOD, sessions)?;
     let carried_out = async {
         match rpc.destination(&caller, METHOD).await? {
             Destination::Here => {

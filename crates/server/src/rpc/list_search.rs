@@ -13,7 +13,7 @@ use holdfast_proto::decode::page::{self, PageSize};
 use holdfast_proto::encode::read;
 use holdfast_proto::failure::refused;
 use holdfast_proto::v1::{Failure, ListOrder, ListRequest, ListResponse, Reason};
-use holdfast_service::{Admitted, Caller, Method};
+use holdfast_service::{About, Admitted, Caller, Method};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
@@ -54,7 +54,9 @@ pub(super) async fn serve(
         return reads::serve(rpc, caller, request).await;
     }
     let _permit = rpc.door.begin(Method::List)?;
-    let search = rpc.door.admit(&caller, Method::List, decode(&request)?)?;
+    let search = decode(&request)?;
+    let about = About::Prefix(&search.prefix);
+    let search = rpc.door.authorise(&caller, Method::List, about)?.admit(search);
     let found = timeout(CALL_TIMEOUT, find(rpc, &caller, request, search)).await;
     changes_nothing(found.unwrap_or_else(|_| Err(took_too_long())))
 }

@@ -11,7 +11,7 @@ use holdfast_replica::NodeId;
 use tonic::transport::{Channel, Endpoint};
 
 use super::failure::{bug, no_leader};
-use super::serve::RESPONSE_BYTES_MAX;
+use super::message_sizes::RESPONSE_BYTES_MAX;
 use crate::membership::Membership;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);

@@ -10,11 +10,12 @@ use holdfast_proto::v1::{
     MoveLockResponse, ReopenRequest, ReopenResponse, SetLimitsRequest, SetLimitsResponse,
     SetPermitsRequest, SetPermitsResponse, ThawRequest, ThawResponse,
 };
-use holdfast_service::{Admitted, Caller, Method};
+use holdfast_service::{About, Admitted, Caller, Method};
 use prost::Message;
 use tokio::time::timeout;
 use tonic::{Request, Response, Status};
 
+use super::credentials::bind;
 use super::failure::{bug, took_too_long, unavailable};
 use super::route::Destination;
 use super::unary::CALL_TIMEOUT;
@@ -37,7 +38,10 @@ pub(super) async fn serve<S: Step>(
     request: S,
 ) -> Result<S::Response, Failure> {
     let _permit = rpc.door.begin(S::METHOD)?;
-    let command = rpc.door.admit(&caller, S::METHOD, request.clone().decode()?)?;
+    let mut command = request.clone().decode()?;
+    bind(rpc.door.service(), &caller, &mut command);
+    let about = About::Command(&command);
+    let command = rpc.door.authorise(&caller, S::METHOD, about)?.admit(command);
     let carried_out = async {
         match rpc.destination(&caller, S::METHOD).await? {
             Destination::Here => carry_out::<S>(rpc, command).await,

@@ -9,12 +9,13 @@ use holdfast_proto::v1::{
     EfficiencyStatus, Failure, ListFreezesRequest, ListFreezesResponse, ListRequest, ListResponse,
     ListSessionsRequest, ListSessionsResponse, StatusRequest, StatusResponse,
 };
-use holdfast_service::{Admitted, Caller, Method};
+use holdfast_service::{About, Admitted, Caller, Method, VisibleNames};
 use prost::Message;
 use tokio::time::timeout;
 
 use super::Rpc;
 use super::failure::{bug, took_too_long, unavailable};
+use super::hidden_names;
 use super::route::Destination;
 use super::unary::CALL_TIMEOUT;
 use crate::efficiency_tier::EfficiencyTier;
@@ -34,6 +35,9 @@ pub(super) trait ReadRequest: Message + 'static {
     /// None if the answer is not one to this query.
     fn response(&self, answer: ReadAnswer) -> Option<Self::Response>;
 
+    /// Takes away the names that the caller may not see.
+    fn hide(_response: &mut Self::Response, _visible: &VisibleNames) {}
+
     /// What the node knows besides the lock table.
     fn complete(&self, _response: &mut Self::Response, _rpc: &Rpc) -> Result<(), Failure> {
         Ok(())
@@ -46,10 +50,11 @@ pub(super) async fn serve<L: ReadRequest>(
     request: L,
 ) -> Result<L::Response, Failure> {
     let _permit = rpc.door.begin(L::METHOD)?;
-    let query = rpc.door.admit(&caller, L::METHOD, request.query()?)?;
+    let query = request.query()?;
+    let query = rpc.door.authorise(&caller, L::METHOD, about(&query))?.admit(query);
     let read = async {
         match rpc.destination(&caller, L::METHOD).await? {
-            Destination::Here => here(rpc, &request, query).await,
+            Destination::Here => here(rpc, &caller, &request, query).await,
             Destination::At(leader) => {
                 rpc.forwarding.call(leader, &caller, L::METHOD, &request).await
             }
@@ -63,8 +68,26 @@ pub(super) fn changes_nothing<T>(read: Result<T, Failure>) -> Result<T, Failure>
     read.map_err(|failure| Failure { may_have_happened: false, ..failure })
 }
 
+fn about(query: &Query) -> About<'_> {
+    match query {
+        Query::Status { name, .. } | Query::Why { name, .. } | Query::Token { name, .. } => {
+            About::Name(name)
+        }
+        Query::List { prefix, .. } => About::Prefix(prefix),
+        Query::SearchLocks { search, .. } => About::Prefix(&search.prefix),
+        Query::Sessions { .. }
+        | Query::Owners(_)
+        | Query::Freezes
+        | Query::Access
+        | Query::Confirm { .. }
+        | Query::Admit { .. }
+        | Query::Snapshot => About::Nothing,
+    }
+}
+
 async fn here<L: ReadRequest>(
     rpc: &Rpc,
+    caller: &Caller,
     request: &L,
     query: Admitted<Query>,
 ) -> Result<L::Response, Failure> {
@@ -72,6 +95,10 @@ async fn here<L: ReadRequest>(
     let mut response =
         request.response(answer).ok_or_else(|| bug("the shard read something else"))?;
     request.complete(&mut response, rpc)?;
+    let visible = rpc.door.service().visible_names(caller);
+    if !visible.are_all() {
+        L::hide(&mut response, &visible);
+    }
     Ok(response)
 }
 
@@ -87,6 +114,10 @@ impl ReadRequest for StatusRequest {
     fn response(&self, answer: ReadAnswer) -> Option<StatusResponse> {
         let ReadData::Status(status) = answer.data else { return None };
         Some(lock_status(&self.name, status, answer.at, answer.applied_index))
+    }
+
+    fn hide(response: &mut StatusResponse, visible: &VisibleNames) {
+        hidden_names::in_status(response, visible);
     }
 
     fn complete(&self, response: &mut StatusResponse, rpc: &Rpc) -> Result<(), Failure> {

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use holdfast_proto::peer_v1::peer_service_server::PeerServiceServer;
+use holdfast_proto::v1::access_service_server::AccessServiceServer;
 use holdfast_proto::v1::cluster_service_server::ClusterServiceServer;
 use holdfast_proto::v1::election_service_server::ElectionServiceServer;
 use holdfast_proto::v1::lock_service_server::LockServiceServer;
@@ -21,18 +22,15 @@ use tonic_health::pb::health_server::{Health, HealthServer};
 
 use super::Rpc;
 use super::grpc::CallerLayer;
+use super::message_sizes::{CALL_BYTES_MAX, REQUEST_BYTES_MAX, RESPONSE_BYTES_MAX};
 use super::protocol_detection::accept_connections;
 use super::stream::WatchBody;
 use super::typed_status::TypedStatusLayer;
 use crate::connections::{Connections, GrpcGateLayer, Paths, Shape};
 use crate::peers::PeerPort;
+use crate::transport::Transport;
 use crate::wrong_port::WrongPort;
 
-/// A frame of a session.
-pub(super) const REQUEST_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// A call of any other kind. The largest that there can be has 256 names of 512 bytes, or 4,096 session ids.
-const CALL_BYTES_MAX: usize = 512 * 1024;
-pub(super) const RESPONSE_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Calls and streams.
 const STREAMS_PER_CONNECTION_MAX: u32 = 1_024;
 /// That the service has yet to take.
@@ -72,6 +70,7 @@ pub(crate) async fn serve(
     clients: Arc<Connections>,
     health: HealthServer<impl Health>,
     incoming: TcpIncoming,
+    transport: Transport,
 ) -> Result<(), ServeError> {
     let stopping = rpc.stopping.clone();
     let me = rpc.membership.me;
@@ -94,12 +93,15 @@ pub(crate) async fn serve(
     let election_service = ElectionServiceServer::new(rpc.clone())
         .max_decoding_message_size(REQUEST_BYTES_MAX)
         .max_encoding_message_size(RESPONSE_BYTES_MAX);
+    let access_service = AccessServiceServer::new(rpc.clone())
+        .max_decoding_message_size(REQUEST_BYTES_MAX)
+        .max_encoding_message_size(RESPONSE_BYTES_MAX);
     let (framed_sessions, callers) = (rpc.clone(), CallerLayer::new(rpc.clone()));
     let lock_service = LockServiceServer::new(rpc)
         .max_decoding_message_size(REQUEST_BYTES_MAX)
         .max_encoding_message_size(RESPONSE_BYTES_MAX);
     let (others, other_connections) = mpsc::channel(NEW_CONNECTIONS_MAX);
-    let accepting = accept_connections(framed_sessions, clients, incoming, others);
+    let accepting = accept_connections(framed_sessions, clients, incoming, transport, others);
     let serving = Server::builder()
         .layer(GrpcGateLayer::new(Paths { shape_of, is_read }))
         .max_concurrent_streams(STREAMS_PER_CONNECTION_MAX)
@@ -112,6 +114,7 @@ pub(crate) async fn serve(
         .add_service(operator_service)
         .add_service(watch_service)
         .add_service(election_service)
+        .add_service(access_service)
         .add_service(health)
         .add_service(reflection)
         .add_service(lost_peers)

@@ -5,13 +5,15 @@ use std::time::Duration;
 use holdfast_core::Command;
 use holdfast_proto::Guarantee;
 use holdfast_proto::v1::{self, Failure, answer};
-use holdfast_service::{Admitted, Caller, Method};
+use holdfast_service::{About, Admitted, Caller, Method};
 use prost::Message;
 use tokio::time::timeout;
 
 use super::Rpc;
+use super::credentials::bind;
 use super::failure::{bug, took_too_long};
 use super::hang_up::HangUpGuard;
+use super::hidden_names;
 use super::response::{self, ResponseContext};
 use super::route::Destination;
 use holdfast_proto::decode;
@@ -57,13 +59,18 @@ pub(super) async fn serve<V: Verb>(
 ) -> Result<V::Response, Failure> {
     let _permit = rpc.door.begin(V::METHOD)?;
     let tier = decode::tier(request.tier())?;
-    let command = request.clone().decode()?;
+    let mut command = request.clone().decode()?;
+    bind(rpc.door.service(), &caller, &mut command);
     let may_be_undone = command.wait().filter(|_| !request.is_resumed_later());
-    let command = rpc.door.admit(&caller, V::METHOD, command)?;
+    let about = match tier {
+        v1::Tier::Efficiency => About::InMemory(&command),
+        v1::Tier::Unspecified | v1::Tier::Correctness => About::Command(&command),
+    };
+    let command = rpc.door.authorise(&caller, V::METHOD, about)?.admit(command);
     let mut guard = HangUpGuard::new(rpc, may_be_undone);
     let carried_out = async {
         match rpc.destination(&caller, V::METHOD).await? {
-            Destination::Here => carry_out(rpc, &request, tier, command, &mut guard).await,
+            Destination::Here => carry_out(rpc, &caller, &request, tier, command, &mut guard).await,
             Destination::At(leader) => {
                 rpc.forwarding.call(leader, &caller, V::METHOD, &request).await
             }
@@ -76,13 +83,14 @@ pub(super) async fn serve<V: Verb>(
 
 async fn carry_out<V: Verb>(
     rpc: &Rpc,
+    caller: &Caller,
     request: &V,
     tier: v1::Tier,
     command: Admitted<Command>,
     guard: &mut HangUpGuard,
 ) -> Result<V::Response, Failure> {
     let call = guard.arm(tier);
-    let (answer, guarantee) = match tier {
+    let (mut answer, guarantee) = match tier {
         v1::Tier::Efficiency => (rpc.door.call_in_memory(command).await?, Guarantee::BestEffort),
         v1::Tier::Unspecified | v1::Tier::Correctness => {
             let traces = rpc.traces.as_ref();
@@ -96,6 +104,9 @@ async fn carry_out<V: Verb>(
             (answer?, Guarantee::Linearizable)
         }
     };
+    if let Ok(outcome) = &mut answer.result {
+        hidden_names::in_outcome(outcome, &rpc.door.service().visible_names(caller));
+    }
     let term = rpc.door.leadership().term;
     let context = ResponseContext { membership: &rpc.membership, resumed: false, term, guarantee };
     match response::result(&answer, context) {

@@ -27,7 +27,7 @@ use holdfast_proto::v1::watch_service_server::WatchService;
 use holdfast_proto::v1::{
     EventPosition, Failure, HistoryRequest, HistoryResponse, Reason, WatchFrame, WatchRequest,
 };
-use holdfast_service::{Admitted, Caller, Method, Permit};
+use holdfast_service::{About, Admitted, Caller, Method, Permit};
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status};
 
@@ -66,6 +66,14 @@ impl Scope {
         }
     }
 
+    /// What one needs to see to watch it.
+    pub(super) fn about(&self) -> About<'_> {
+        match self {
+            Scope::Under(prefix) => About::Prefix(prefix),
+            Scope::Only(name) => About::Name(name),
+        }
+    }
+
     fn covers(&self, name: &str) -> bool {
         match self {
             Scope::Under(prefix) => name.starts_with(prefix),
@@ -99,6 +107,11 @@ impl Start {
 }
 
 impl WatchTarget {
+    /// What one needs to see to watch it.
+    pub(super) fn about(&self) -> About<'_> {
+        self.names.about()
+    }
+
     /// What happens to one lock.
     pub(super) fn of_one(
         name: &LockName,
@@ -122,8 +135,13 @@ impl WatchTarget {
 }
 
 /// What happens, told by this node, which should lead.
-pub(super) fn follow(rpc: &Rpc, ask: Admitted<WatchTarget>, permit: Permit) -> Frames {
-    follow::start(rpc.clone(), ask, permit)
+pub(super) fn follow(
+    rpc: &Rpc,
+    caller: &Caller,
+    ask: Admitted<WatchTarget>,
+    permit: Permit,
+) -> Frames {
+    follow::start(rpc.clone(), caller.clone(), ask, permit)
 }
 
 type WatchFrames = Pin<Box<dyn Stream<Item = Result<WatchFrame, Status>> + Send>>;
@@ -135,9 +153,10 @@ pub(super) async fn serve(
 ) -> Result<WatchFrames, Failure> {
     let permit = rpc.door.begin(Method::Watch)?;
     rpc.watch_open_rate.begin(&caller)?;
-    let ask = rpc.door.admit(&caller, Method::Watch, WatchTarget::decode(&request)?)?;
+    let ask = WatchTarget::decode(&request)?;
+    let ask = rpc.door.authorise(&caller, Method::Watch, ask.about())?.admit(ask);
     match rpc.destination(&caller, Method::Watch).await? {
-        Destination::Here => Ok(Box::pin(follow(rpc, ask, permit))),
+        Destination::Here => Ok(Box::pin(follow(rpc, &caller, ask, permit))),
         Destination::At(leader) => {
             let permits = [permit, rpc.door.begin_relay()?];
             let frames = rpc.forwarding.stream(leader, &caller, Method::Watch, &request).await?;

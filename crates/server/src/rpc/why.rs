@@ -4,9 +4,10 @@
 use holdfast_proto::decode::lock_name;
 use holdfast_proto::encode::read;
 use holdfast_proto::v1::{self, Failure, WhyRequest, WhyResponse};
-use holdfast_service::Method;
+use holdfast_service::{Method, VisibleNames};
 
 use super::Rpc;
+use super::hidden_names;
 use super::reads::{self, ReadRequest, SHOWN_MAX};
 use crate::hold_times::{self, HoldTimes};
 use crate::shard::{Query, ReadAnswer, ReadData};
@@ -30,6 +31,10 @@ impl ReadRequest for WhyRequest {
             hold_times: None,
             estimated_wait_ms: None,
         })
+    }
+
+    fn hide(response: &mut WhyResponse, visible: &VisibleNames) {
+        hidden_names::in_why(response, visible);
     }
 
     fn complete(&self, response: &mut WhyResponse, rpc: &Rpc) -> Result<(), Failure> {

@@ -6,8 +6,8 @@ use holdfast_engine::{Effect, TierChange};
 use holdfast_replica::{GroupId, Leadership, Membership};
 
 use super::observer::Observer;
-use super::outbox::{Outbox, put, warn_of};
 use super::{Shard, unix_ms};
+use crate::outbox::{Outbox, put, warn_of};
 
 impl Shard {
     pub(super) fn carry_out_effects(&mut self) {

@@ -12,18 +12,15 @@ use holdfast_replica::{
     GroupId, HandOverRefusal, Member, MembershipChange, NodeId, Replica, SnapshotMessage,
 };
 use holdfast_wal::{DurableSnapshot, FileDisk, Spare, WriteError};
-use mio::net::TcpStream as WireSocket;
 use tokio::sync::oneshot;
 
-use super::framed::Connection;
+use super::framed::{Connection, OPERATIONS_PER_READ};
 use super::observer::Deferrable;
-use super::outbox::TaskOutbox;
+use crate::outbox::TaskOutbox;
+use crate::transport::ByteStream;
 
 /// The one group that runs while names are not yet spread over several.
 pub(crate) const FIRST_GROUP: GroupId = GroupId::FIRST;
-
-/// What an answer shows takes more time to put together than what a command does.
-pub(super) const OPERATIONS_PER_READ: usize = 4;
 
 /// One thing for the shard to do.
 #[derive(Debug)]
@@ -69,8 +66,8 @@ pub(crate) enum Input {
     Inspect { with_digests: bool, reply: oneshot::Sender<Vec<GroupView>> },
     /// This node's own copy of the table, which may be old; needs no quorum. So many locks of it, by name.
     ReadOwnTable { group: GroupId, locks_max: usize, reply: oneshot::Sender<OwnTable> },
-    /// A peer's wire was opened, with a pass of this number.
-    PeerWire { from: NodeId, number: u64, socket: WireSocket },
+    /// A peer's wire was opened, with a ticket of this number.
+    PeerWire { from: NodeId, number: u64, stream: Box<dyn ByteStream> },
     /// A leader's snapshot, decoded already.
     PeerSnapshot { from: NodeId, group: GroupId, message: Box<SnapshotMessage> },
     /// An operator changes the membership; answered when it is done, or refused.

@@ -12,8 +12,8 @@ use super::Shard;
 use super::framed::{Asked, EndedBy};
 use super::inbox::{FIRST_GROUP, GroupView, Input, OwnTable};
 use super::observer::{ClientStream, Observer};
-use super::outbox::Outbox;
 use super::poller::ROOM;
+use crate::outbox::Outbox;
 
 /// How long a node that is to stop tries to hand leadership over.
 const HAND_OVER_MAX: Duration = Duration::from_secs(2);
@@ -62,13 +62,13 @@ impl Shard {
             }
             Input::Read { group, query, reply } => engine.read(group, query, reply),
             Input::Reads { stream, group, reads } => engine.read_statuses(stream, group, reads),
-            // Their callers are told that this node stopped answering, and ask again.
-            Input::Inspect { reply, .. } if engine.is_halted() => drop(reply),
-            Input::ReadOwnTable { reply, .. } if engine.is_halted() => drop(reply),
+            // Both only read, so a full disk is no obstacle.
             Input::Inspect { with_digests, reply } => {
                 let views = engine.replicas().map(|(group, replica)| {
                     let digest = with_digests.then(|| self.digests.of(group, replica)).flatten();
-                    GroupView::of(group, replica, digest)
+                    let view = GroupView::of(group, replica, digest);
+                    // A node that cannot write follows no leader, and does not lead.
+                    GroupView { leader: view.leader.filter(|_| !engine.is_halted()), ..view }
                 });
                 let _ = reply.send(views.collect());
             }
@@ -85,8 +85,8 @@ impl Shard {
                     tracing::warn!(%group, %error, "a snapshot from a peer was refused");
                 }
             }
-            Input::PeerWire { from, number, socket } => {
-                self.wires.add(from, number, socket, self.inbox.registry());
+            Input::PeerWire { from, number, stream } => {
+                self.wires.add(from, number, stream, self.inbox.registry());
             }
             Input::ChangeMembership { group, change, reply } => {
                 engine.change_membership(group, change, reply);

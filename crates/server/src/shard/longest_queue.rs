@@ -54,7 +54,15 @@ mod tests {
             for number in 0..=sessions {
                 let (session, public) = (SessionId(number.into()), PublicSessionId(number));
                 let (ttl, owner) = (Span::from_secs(60), Owner::default());
-                let open = OpenSession { session, public, stream: None, ttl, linger: ttl, owner };
+                let open = OpenSession {
+                    session,
+                    public,
+                    stream: None,
+                    ttl,
+                    linger: ttl,
+                    owner,
+                    identity: None,
+                };
                 scene.apply(Command::OpenSession(open));
             }
             scene

@@ -116,6 +116,7 @@ pub(super) fn event(metrics: &Metrics, at: LogicalTime, event: &Event) {
         | Event::Converted { .. }
         | Event::Proclaimed { .. }
         | Event::Reopened { .. }
+        | Event::AccessChanged { .. }
         | Event::Thawed { .. } => {}
     }
 }

@@ -4,18 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use holdfast_core::{Command, Event, LogicalTime, Outcome, Rejection};
+use holdfast_core::{Command, Event, LogicalTime, Outcome};
 use holdfast_engine::{Answer, ChangeAnswer, Host, ReadAnswer, TouchesAnswer, Unavailable, Wait};
 use holdfast_replica::{HandOverRefusal, NodeId};
 use tokio::sync::oneshot;
 
 use super::measure;
-use super::outbox::Outbox;
 use crate::metrics::{Kind, Metrics, Settled};
+use crate::outbox::Outbox;
 use crate::traces::Traces;
-
-/// Where the answer to a command goes.
-pub(crate) type ReplyTo = holdfast_engine::ReplyTo<oneshot::Sender<Answer>>;
 
 #[derive(Debug)]
 pub(crate) struct Observer {
@@ -107,11 +104,9 @@ impl Host for Observer {
         }
         match outcome {
             Outcome::Queued { position } => self.metrics.queue_position.record(*position),
-            Outcome::Rejected(
-                Rejection::TooManyLocks { .. }
-                | Rejection::TooManyBytes { .. }
-                | Rejection::SessionTooLarge { .. },
-            ) => self.metrics.full_refusals.add(1),
+            Outcome::Rejected(rejection) if rejection.is_of_full_table() => {
+                self.metrics.full_refusals.add(1);
+            }
             _ => {}
         }
         let Some(settled) = Settled::of(outcome) else { return };

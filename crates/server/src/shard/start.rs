@@ -8,6 +8,7 @@ use holdfast_core::{Limits, Span};
 use holdfast_engine::{Engine, EngineConfig, TurnLog, to_durable};
 use holdfast_proto::plain::FrameWriter;
 use holdfast_replica::{DirectoryId, GroupId, Leadership, Member, NodeId, Replica, ReplicaConfig};
+use holdfast_service::PolicyInForce;
 use holdfast_wal::{DirectoryError, FileDisk, OpenError, Options};
 use thiserror::Error;
 use tokio::sync::{oneshot, watch};
@@ -64,6 +65,8 @@ pub(crate) struct Channels {
     pub(crate) watchdog: Arc<LoopWatchdog>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) traces: Option<Arc<Traces>>,
+    /// Where the shard publishes who may do what.
+    pub(crate) policy: Arc<PolicyInForce>,
     /// Where the shard publishes who the members are.
     pub(crate) membership: Arc<Membership>,
     /// The first members.
@@ -154,6 +157,7 @@ impl Shard {
             watchdog: channels.watchdog,
             metrics: channels.metrics,
             traces: channels.traces,
+            policy: channels.policy,
             levels: Levels::default(),
             snapshot_times: SnapshotTimes::default(),
             digests: Digests::default(),
@@ -163,6 +167,7 @@ impl Shard {
             tick: config.tick(),
         };
         shard.send_owners();
+        shard.publish_policy();
         Ok(shard)
     }
 }

@@ -11,13 +11,12 @@ use holdfast_core::{
 };
 use holdfast_replica::{Leadership, NodeId, Replica};
 use holdfast_wal::WriteError;
-use mio::net::TcpStream as WireSocket;
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
-use super::framed::tests::{EveryByte, OPEN};
+use super::framed::tests::{EveryByte, OPEN, PANIC_WHEN_ANSWERED};
 use super::{
     Answer, Channels, Deferrable, Delivery, FIRST_GROUP, GroupView, Input, Shard, ShardHandle,
     Step, StopReason, StreamKey, Unavailable, inbox,
@@ -31,6 +30,7 @@ use crate::loop_watchdog::LoopWatchdog;
 use crate::membership::Membership;
 use crate::metrics::Metrics;
 use crate::peers::{Handshake, PeerLinks};
+use crate::transport::Transport;
 
 const ALICE: SessionId = SessionId(0xa11ce);
 const STREAM: StreamKey = StreamKey { session: ALICE, stream: StreamId(1) };
@@ -69,7 +69,8 @@ impl Bench {
         let data_dir = identity.data_dir.into();
         let membership = Arc::new(Membership::of(&config, &founders));
         let known = Arc::clone(&membership);
-        let handshake = Handshake::new(identity, known, known_peers, config.timing());
+        let handshake =
+            Handshake::new(identity, known, known_peers, config.timing(), Transport::default());
         let handshake = Arc::new(handshake);
         let runtime = Builder::new_current_thread().build().unwrap();
         let links = {
@@ -79,6 +80,7 @@ impl Bench {
         let events = Arc::new(EventRing::new(config.events_kept));
         let memory = Arc::new(EfficiencyTier::new());
         let channels = Channels {
+            policy: Arc::default(),
             inbox,
             inbox_sender,
             leadership,
@@ -148,6 +150,7 @@ impl Bench {
             ttl: Span::from_ms(600_000),
             linger: Span::from_ms(1),
             owner: Owner::default(),
+            identity: None,
         }));
         deliveries
     }
@@ -217,8 +220,8 @@ fn a_leader_counts_as_crashed_when_its_port_refuses_and_its_wire_has_ended() {
     let mut far_end = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (near_end, _) = listener.accept().unwrap();
     near_end.set_nonblocking(true).unwrap();
-    let socket = WireSocket::from_std(near_end);
-    bench.send(Input::PeerWire { from: leader, number: 1, socket });
+    let stream = Box::new(mio::net::TcpStream::from_std(near_end));
+    bench.send(Input::PeerWire { from: leader, number: 1, stream });
     let header = [(HEARTBEAT.len() as u32).to_le_bytes(), FIRST_GROUP.0.to_le_bytes()].concat();
     far_end.write_all(&[&header[..], &HEARTBEAT].concat()).unwrap();
     bench.turn_until(|bench| bench.leadership.borrow().leader == Some(leader));
@@ -287,6 +290,18 @@ fn a_framed_connections_operations_are_carried_out_and_answered() {
 }
 
 #[test]
+fn a_connection_that_panics_at_an_answer_is_closed_and_its_stream_with_it() {
+    let mut bench = Bench::new();
+    drop(bench.open_stream());
+    let (mut client, _told) = bench.connect();
+    client.write_all(&[OPEN]).unwrap();
+    bench.turn_until(|bench| bench.shard.engine.streams().get(FRAMED).is_some());
+    client.write_all(&[PANIC_WHEN_ANSWERED]).unwrap();
+    bench.turn_until(|bench| bench.shard.framed.len() == 0);
+    assert!(bench.shard.engine.streams().get(FRAMED).is_none(), "its stream is kept for ever");
+}
+
+#[test]
 fn a_connection_whose_stream_another_one_opens_is_ended() {
     let mut bench = Bench::new();
     let (mut first, _) = bench.connect();
@@ -325,6 +340,25 @@ fn while_the_disk_is_full_calls_and_framed_operations_are_refused() {
     let is_refusal = |delivery: &Delivery| matches!(delivery, Delivery::Answer { answer, .. } if answer.result == Err(Unavailable::OutOfSpace));
     assert!(refused.iter().all(is_refusal), "{refused:?}");
     assert_eq!(bench.shard.metrics.disk_full.get(), 0);
+}
+
+#[test]
+fn while_the_disk_is_full_the_nodes_own_view_is_answered_and_names_no_leader() {
+    let mut bench = Bench::new();
+    bench.shard.log.refusals = vec![full(), full()];
+    let _halted = bench.call(touch());
+    bench.shard.take_input(Duration::ZERO);
+    while bench.shard.advance().unwrap() != Step::Write {}
+    bench.shard.write().unwrap();
+    assert!(bench.shard.engine.is_halted());
+    let (reply, mut views) = oneshot::channel();
+    bench.send(Input::Inspect { with_digests: true, reply });
+    let (reply, mut table) = oneshot::channel();
+    bench.send(Input::ReadOwnTable { group: FIRST_GROUP, locks_max: 10, reply });
+    bench.shard.take_input(Duration::ZERO);
+    let views = views.try_recv().expect("the view is answered");
+    assert_eq!(views.iter().map(|view| view.leader).collect::<Vec<_>>(), [None]);
+    assert!(table.try_recv().is_ok());
 }
 
 #[test]
@@ -395,8 +429,8 @@ fn a_peer_that_names_another_sender_is_cut_off() {
     let mut far_end = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (near_end, _) = listener.accept().unwrap();
     near_end.set_nonblocking(true).unwrap();
-    let socket = WireSocket::from_std(near_end);
-    bench.send(Input::PeerWire { from: forger, number: 1, socket });
+    let stream = Box::new(mio::net::TcpStream::from_std(near_end));
+    bench.send(Input::PeerWire { from: forger, number: 1, stream });
     let (length, group) = (FORGED.len() as u32, FIRST_GROUP.0);
     far_end.write_all(&[length.to_le_bytes(), group.to_le_bytes()].concat()).unwrap();
     far_end.write_all(&FORGED).unwrap();

@@ -8,7 +8,7 @@ use holdfast_proto::v1::{
     ReleaseRequest, ServerFrame, acquire_response, answer, operation,
 };
 use prost::Message;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -17,8 +17,8 @@ use super::PATIENCE;
 pub(crate) const BYTES_MAX: usize = 16 << 20;
 
 /// A client that speaks byte by byte.
-pub(crate) struct FramedClient {
-    pub(crate) socket: TcpStream,
+pub(crate) struct FramedClient<S = TcpStream> {
+    pub(crate) socket: S,
     pieces: Pieces,
     /// The highest number of a request so far, but for those that a test counts itself.
     last_request: u64,
@@ -33,7 +33,12 @@ pub(crate) enum Received {
 
 impl FramedClient {
     pub(crate) async fn greet(address: &str) -> FramedClient {
-        let mut socket = TcpStream::connect(address).await.unwrap();
+        FramedClient::over(TcpStream::connect(address).await.unwrap()).await
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> FramedClient<S> {
+    pub(crate) async fn over(mut socket: S) -> FramedClient<S> {
         socket.write_all(&GREETING).await.unwrap();
         let mut greeting = [0; GREETING.len()];
         timeout(PATIENCE, socket.read_exact(&mut greeting)).await.unwrap().unwrap();

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub(crate) mod every_method;
 pub(crate) mod framed;
 
 use std::net::{SocketAddr, TcpListener};
@@ -51,6 +52,24 @@ impl Cluster {
         change: impl Fn(&mut NodeConfig),
         service: impl Fn(&NodeConfig) -> Service,
     ) -> Cluster {
+        let cluster = Cluster::open(count, change, service).await;
+        cluster.serving().await;
+        cluster
+    }
+
+    /// Started; perhaps not all of them can serve.
+    pub(crate) async fn start_without_waiting(
+        count: usize,
+        change: impl Fn(&mut NodeConfig),
+    ) -> Cluster {
+        Cluster::open(count, change, |_| Service::default()).await
+    }
+
+    async fn open(
+        count: usize,
+        change: impl Fn(&mut NodeConfig),
+        service: impl Fn(&NodeConfig) -> Service,
+    ) -> Cluster {
         let dir = tempfile::tempdir().unwrap();
         let mut configs = NodeConfig::dev_cluster(count, dir.path(), 1_000).unwrap();
         let addresses = free_addresses(3 * count);
@@ -68,9 +87,7 @@ impl Cluster {
             let service = service(config);
             nodes.push(Some(Node::start_with(config.clone(), service).await.unwrap()));
         }
-        let cluster = Cluster { configs, nodes, _dir: dir };
-        cluster.serving().await;
-        cluster
+        Cluster { configs, nodes, _dir: dir }
     }
 
     pub(crate) async fn serving(&self) {

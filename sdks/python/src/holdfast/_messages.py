@@ -420,6 +420,11 @@ REASONS: Dict[int, str] = {
     93: "invalid_limits",
     94: "message_too_large",
     95: "deadline_exceeded",
+    96: "unauthenticated",
+    97: "permission_denied",
+    98: "credential_expired",
+    99: "access_refused",
+    100: "invalid_access",
 }
 #: Why a hold or a session ended.
 END_REASONS: Dict[int, str] = {

@@ -24,8 +24,10 @@ pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
     for entry in history.log() {
         let index = entry.index.0;
         let mut last: Option<&Action> = None;
+        let mut policy_ends_sessions = false;
         for event in &entry.events {
             match event {
+                Event::AccessChanged { change, .. } => policy_ends_sessions = change.end_sessions,
                 Event::Intervened(intervention) => {
                     last = Some(&intervention.action);
                     if !reasons.insert(&intervention.reason) {
@@ -59,7 +61,7 @@ pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
                 Event::SessionEnded { session, public, reason: EndReason::Killed } => {
                     let meant = matches!(last, Some(Action::KillSession { session: meant })
                         if meant == public);
-                    if !meant {
+                    if !meant && !policy_ends_sessions {
                         findings.add(format!(
                             "{} was killed at index {index}, and nobody meant it: {last:?}",
                             Who(*session)

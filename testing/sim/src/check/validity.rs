@@ -74,6 +74,7 @@ pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
                 | Event::Proclaimed { .. }
                 | Event::Reopened { .. }
                 | Event::Intervened(_)
+                | Event::AccessChanged { .. }
                 | Event::Thawed { .. } => continue,
             };
             if let Some(has) = living.get_mut(session) {

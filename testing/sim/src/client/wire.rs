@@ -1,8 +1,10 @@
 //! Between a client's frames and what the simulated nodes take and give: the front end of a node, with the product's own
 //! conversions.
 
-use holdfast_core::command::Policy;
-use holdfast_core::{Command, LogicalTime, Outcome, PublicSessionId, RequestId, SessionId};
+use holdfast_core::command::{OpenSession, Policy};
+use holdfast_core::{
+    Command, Identity, LogicalTime, Outcome, PublicSessionId, RequestId, SessionId,
+};
 use holdfast_proto::decode::Scope;
 use holdfast_proto::decode::operation::{self, Opening, StreamOperation};
 use holdfast_proto::encode::{self, OpenContext};
@@ -18,8 +20,18 @@ use crate::history::{Input, Take};
 use crate::message::{AnswerBody, Body, Notice, Refusal};
 
 /// The first operation of a stream: its stream, its request, and what the lock table hears.
-pub(super) fn opening(frame: &ClientFrame, session: SessionId, is_unary: bool) -> Option<Opening> {
+pub(super) fn opening(
+    frame: &ClientFrame,
+    session: SessionId,
+    is_unary: bool,
+    as_whom: Option<Identity>,
+) -> Option<Opening> {
     let mut opening = Opening::decode(frame).ok()?;
+    if let Command::OpenSession(OpenSession { identity, .. })
+    | Command::AttachStream { identity, .. } = &mut opening.command
+    {
+        *identity = as_whom.map(Box::new);
+    }
     if let Command::OpenSession(open) = &mut opening.command {
         // The simulation knows sessions by their public ids: see `session_of`.
         open.public = PublicSessionId(session.0 as u64);

@@ -195,6 +195,7 @@ impl World {
             }
             // It began with the run, or it does not come.
             FaultKind::WildClock => return None,
+            FaultKind::Revocation => self.revoke()?,
         })
     }
 
@@ -359,6 +360,7 @@ impl World {
         let ActiveFault { kind, undo, .. } = self.active.remove(at);
         self.trace.line(self.now, || format!("fault {number} {} is over", kind.name()));
         match undo {
+            Undo::GiveRightsBack => self.give_rights_back(),
             Undo::Nothing | Undo::StopTransfers | Undo::StopRumours => {}
             Undo::StopCrashing(node) => {
                 self.network.improve(number);

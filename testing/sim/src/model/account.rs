@@ -6,7 +6,7 @@ use holdfast_core::{
     Command, EndReason, Event, FenceToken, LockTable, Outcome, RequestId, SessionId,
 };
 
-use super::moves::{LINGER_MS, Names, PERMITS, TTL_MS, session_number};
+use super::setup::{LINGER_MS, Names, PERMITS, TTL_MS, session_number};
 use super::{NAMES_MAX, SESSIONS_MAX};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -241,6 +241,8 @@ impl Account {
             Event::Thawed { .. } => {
                 ensure!(std::mem::take(&mut self.frozen), "it thawed, and was not frozen");
             }
+            // The commands of the model have no identities.
+            Event::AccessChanged { .. } => return Err(String::from("the policy was changed")),
             Event::Refused { .. } | Event::Proclaimed { .. } => {}
         }
         Ok(())

@@ -45,7 +45,8 @@ impl World {
     ) -> R {
         let mut outputs = std::mem::take(&mut self.client_outputs);
         let (now, recorder) = (self.now, &mut self.recorder);
-        let mut context = ClientContext { now, recorder, outputs: &mut outputs };
+        let is_checked = self.administrator.is_checked;
+        let mut context = ClientContext { now, is_checked, recorder, outputs: &mut outputs };
         let result = input(&mut self.clients[client], &mut context);
         for output in outputs.drain(..) {
             match output {

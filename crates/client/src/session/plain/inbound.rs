@@ -5,10 +5,9 @@ use std::time::{Duration, Instant};
 use holdfast_proto::plain::{self, Pieces};
 use holdfast_proto::v1::{Failure, ServerFrame};
 use prost::Message;
-use tokio::io::AsyncReadExt;
-use tokio::net::tcp::OwnedReadHalf;
 use tonic::Status;
 
+use super::halves::Reading;
 use crate::connection::{KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, RESPONSE_BYTES_MAX};
 
 /// Time in which this program did not look does not count as silence.
@@ -16,13 +15,13 @@ const SILENCE_STEP_MAX: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(in super::super) struct PlainInbound {
-    socket: OwnedReadHalf,
+    socket: Reading,
     pieces: Pieces,
     silence: Silence,
 }
 
 impl PlainInbound {
-    pub(super) fn new(socket: OwnedReadHalf, now: Instant) -> PlainInbound {
+    pub(super) fn new(socket: Reading, now: Instant) -> PlainInbound {
         let pieces = Pieces::new(RESPONSE_BYTES_MAX);
         PlainInbound { socket, pieces, silence: Silence::beginning(now) }
     }

@@ -4,9 +4,8 @@ use std::io;
 use std::time::Instant;
 
 use holdfast_proto::plain::{self, EncodedClientFrame};
-use tokio::io::AsyncWriteExt;
-use tokio::net::tcp::OwnedWriteHalf;
 
+use super::halves::Writing;
 use crate::connection::{KEEPALIVE_INTERVAL, RESPONSE_BYTES_MAX};
 
 /// More than a node takes; it says so.
@@ -14,24 +13,27 @@ const REQUEST_BYTES_MAX: usize = RESPONSE_BYTES_MAX;
 
 #[derive(Debug)]
 pub(in super::super) struct PlainOutbound {
-    socket: OwnedWriteHalf,
+    socket: Writing,
     /// Pieces that the connection has not taken, or not wholly.
     pieces: Vec<u8>,
     taken: usize,
+    /// Some of what the connection took is not sent.
+    is_unflushed: bool,
     ping_due: Instant,
     /// It takes nothing any more. What is still to be read says why.
     is_broken: bool,
 }
 
 impl PlainOutbound {
-    pub(super) fn new(socket: OwnedWriteHalf, now: Instant) -> PlainOutbound {
+    pub(super) fn new(socket: Writing, now: Instant) -> PlainOutbound {
         let ping_due = now + KEEPALIVE_INTERVAL;
-        PlainOutbound { socket, pieces: Vec::new(), taken: 0, ping_due, is_broken: false }
+        let (taken, is_unflushed, is_broken) = (0, false, false);
+        PlainOutbound { socket, pieces: Vec::new(), taken, is_unflushed, ping_due, is_broken }
     }
 
     /// Nothing waits to be taken.
     pub(in super::super) fn has_room(&self) -> bool {
-        self.pieces.is_empty() && !self.is_broken
+        self.pieces.is_empty() && !self.is_unflushed && !self.is_broken
     }
 
     pub(in super::super) fn is_broken(&self) -> bool {
@@ -64,7 +66,11 @@ impl PlainOutbound {
         {
             match self.socket.try_write(rest) {
                 Ok(taken) if taken > 0 => self.taken += taken,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    // What it took before goes out.
+                    let _ = self.socket.try_flush();
+                    return;
+                }
                 _ => {
                     self.is_broken = true;
                     return;
@@ -73,11 +79,16 @@ impl PlainOutbound {
         }
         self.taken = 0;
         plain::reuse(&mut self.pieces);
+        match self.socket.try_flush() {
+            Ok(()) => self.is_unflushed = false,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.is_unflushed = true,
+            Err(_) => self.is_broken = true,
+        }
     }
 
     /// Returns when nothing waits any more, or the node takes nothing more. Nothing is lost if that is not waited for.
     pub(in super::super) async fn room(&mut self) {
-        while !self.pieces.is_empty() && !self.is_broken {
+        while (!self.pieces.is_empty() || self.is_unflushed) && !self.is_broken {
             match self.socket.writable().await {
                 Ok(()) => self.write(),
                 Err(_) => self.is_broken = true,
@@ -99,6 +110,7 @@ mod tests {
 
     use holdfast_proto::plain::Pieces;
     use holdfast_proto::v1::AcquireRequest;
+    use holdfast_tls::Socket;
     use tokio::io::AsyncReadExt;
     use tokio::net::{TcpListener, TcpStream};
 
@@ -110,7 +122,7 @@ mod tests {
     async fn connected() -> (PlainOutbound, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let socket = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let (reading, writing) = socket.into_split();
+        let (reading, writing) = super::super::halves::split(Socket::Plain(socket));
         // Nothing is read at this end, and its half stays open.
         std::mem::forget(reading);
         let (other, _) = listener.accept().await.unwrap();

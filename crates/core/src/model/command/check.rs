@@ -3,6 +3,8 @@
 use alloc::collections::BTreeSet;
 
 use super::{Acquire, AcquireAll, Action, Call, Command, Intervention, Mode, OpenSession, Terms};
+use crate::model::access::change::{ACCESS_CHANGES_MAX, AccessRefusal, ChangeAccess};
+use crate::model::access::identity::{CLAIMED_ROLES_MAX, Identity};
 use crate::model::id::{RequestId, SessionId};
 use crate::model::limits::{Limits, NAME_BYTES_MAX};
 use crate::model::outcome::Rejection;
@@ -26,6 +28,10 @@ impl Command {
         limits: &Limits,
         rules: RulesVersion,
     ) -> Result<(), Rejection> {
+        // Its sender was told so before. A table of older rules has no place for an identity.
+        if rules < RulesVersion::FOUR && self.rules_needed() >= RulesVersion::FOUR {
+            return Err(Rejection::RulesNotAdopted);
+        }
         match self {
             Command::OpenSession(open) => check_open(open, limits),
             Command::Acquire(acquire) => check_acquire(acquire, limits, rules),
@@ -56,8 +62,8 @@ impl Command {
                 check_request(call.request)?;
                 ttl.map_or(Ok(()), |ttl| check_ttl(ttl, limits))
             }
-            Command::AttachStream { .. }
-            | Command::DetachStream { .. }
+            Command::AttachStream { identity, .. } => check_identity(identity.as_deref()),
+            Command::DetachStream { .. }
             | Command::Abandon { .. }
             | Command::Touch { .. }
             | Command::CloseSession { .. }
@@ -65,6 +71,7 @@ impl Command {
             | Command::Tick
             | Command::EventsPublished { .. }
             | Command::AdoptRules { .. } => Ok(()),
+            Command::ChangeAccess(change) => check_change_of_access(change, limits),
         }
     }
 
@@ -77,6 +84,9 @@ impl Command {
                 action: Action::Reopen { .. } | Action::SetLimits { .. },
                 ..
             }) => RulesVersion::TWO,
+            Command::ChangeAccess(_)
+            | Command::OpenSession(OpenSession { identity: Some(_), .. })
+            | Command::AttachStream { identity: Some(_), .. } => RulesVersion::FOUR,
             _ => RulesVersion::ONE,
         }
     }
@@ -115,6 +125,19 @@ impl Command {
         }
     }
 
+    /// The session that sent it, to be replaced by the one that the table knows it as.
+    pub fn session_mut(&mut self) -> Option<&mut SessionId> {
+        match self {
+            Command::OpenSession(open) => Some(&mut open.session),
+            Command::AttachStream { session, .. }
+            | Command::DetachStream { session, .. }
+            | Command::Abandon { session, .. }
+            | Command::Touch { session, .. }
+            | Command::CloseSession { session } => Some(session),
+            command => command.call_mut().map(|call| &mut call.session),
+        }
+    }
+
     /// The session that sent it; none for the commands of the leader and of operators.
     pub fn session(&self) -> Option<SessionId> {
         match self {
@@ -136,7 +159,8 @@ impl Command {
             | Command::BeginTerm { .. }
             | Command::Tick
             | Command::EventsPublished { .. }
-            | Command::AdoptRules { .. } => None,
+            | Command::AdoptRules { .. }
+            | Command::ChangeAccess(_) => None,
         }
     }
 }
@@ -150,7 +174,20 @@ fn check_open(open: &OpenSession, limits: &Limits) -> Result<(), Rejection> {
     if texts.iter().any(|text| text.len() > limits.owner_text_bytes_max) {
         return Err(Rejection::InvalidOwner);
     }
-    Ok(())
+    check_identity(open.identity.as_deref())
+}
+
+fn check_identity(identity: Option<&Identity>) -> Result<(), Rejection> {
+    let claimed = identity.map_or(0, |identity| identity.claimed.len());
+    if claimed > CLAIMED_ROLES_MAX { Err(Rejection::InvalidIdentity) } else { Ok(()) }
+}
+
+fn check_change_of_access(change: &ChangeAccess, limits: &Limits) -> Result<(), Rejection> {
+    if change.by.len() > limits.intervention_text_bytes_max {
+        return Err(Rejection::InvalidIntervention);
+    }
+    let fits = (1..=ACCESS_CHANGES_MAX).contains(&change.changes.len());
+    if fits { Ok(()) } else { Err(Rejection::AccessRefused(AccessRefusal::ChangeCount)) }
 }
 
 fn check_acquire(acquire: &Acquire, limits: &Limits, rules: RulesVersion) -> Result<(), Rejection> {

@@ -8,6 +8,8 @@ use super::{
     Acquire, AcquireAll, Action, Call, Command, HoldRef, Intervention, Member, Mode, OpenSession,
     Owner, Policy, Terms,
 };
+use crate::model::access::change::ChangeAccess;
+use crate::model::access::identity::Identity;
 use crate::model::codec::{DecodeError, Reader, Sink};
 use crate::model::id::{
     ActorId, FenceToken, LogIndex, PublicSessionId, RequestId, SessionId, StreamId,
@@ -34,18 +36,25 @@ const INTERVENE: u8 = 16;
 const EVENTS_PUBLISHED: u8 = 17;
 const ADOPT_RULES: u8 = 18;
 const ABANDON: u8 = 19;
+/// Followed by the identity, unlike [`OPEN_SESSION`].
+const OPEN_SESSION_AS: u8 = 20;
+/// Followed by the identity, unlike [`ATTACH_STREAM`].
+const ATTACH_STREAM_AS: u8 = 21;
+const CHANGE_ACCESS: u8 = 22;
 
 impl Command {
     pub(crate) fn encode(&self, sink: &mut impl Sink) {
         match self {
             Command::OpenSession(open) => {
-                sink.u8(OPEN_SESSION);
+                sink.u8(if open.identity.is_some() { OPEN_SESSION_AS } else { OPEN_SESSION });
                 open.encode(sink);
+                write_identity(open.identity.as_deref(), sink);
             }
-            Command::AttachStream { session, stream } => {
-                sink.u8(ATTACH_STREAM);
+            Command::AttachStream { session, stream, identity } => {
+                sink.u8(if identity.is_some() { ATTACH_STREAM_AS } else { ATTACH_STREAM });
                 session.encode(sink);
                 sink.varint(stream.0);
+                write_identity(identity.as_deref(), sink);
             }
             Command::DetachStream { session, stream } => {
                 sink.u8(DETACH_STREAM);
@@ -129,6 +138,10 @@ impl Command {
                 sink.u8(ADOPT_RULES);
                 version.encode(sink);
             }
+            Command::ChangeAccess(change) => {
+                sink.u8(CHANGE_ACCESS);
+                change.write(sink);
+            }
         }
     }
 
@@ -136,9 +149,20 @@ impl Command {
     pub(crate) fn decode(reader: &mut Reader<'_>, version: u8) -> Result<Command, DecodeError> {
         Ok(match reader.u8()? {
             OPEN_SESSION => Command::OpenSession(OpenSession::decode(reader)?),
+            OPEN_SESSION_AS if version >= 5 => {
+                let mut open = OpenSession::decode(reader)?;
+                open.identity = Some(Identity::read(reader)?);
+                Command::OpenSession(open)
+            }
             ATTACH_STREAM => Command::AttachStream {
                 session: SessionId::decode(reader)?,
                 stream: StreamId(reader.varint()?),
+                identity: None,
+            },
+            ATTACH_STREAM_AS if version >= 5 => Command::AttachStream {
+                session: SessionId::decode(reader)?,
+                stream: StreamId(reader.varint()?),
+                identity: Some(Identity::read(reader)?),
             },
             DETACH_STREAM => Command::DetachStream {
                 session: SessionId::decode(reader)?,
@@ -194,6 +218,9 @@ impl Command {
             },
             ADOPT_RULES if version >= 4 => {
                 Command::AdoptRules { version: RulesVersion::decode(reader)? }
+            }
+            CHANGE_ACCESS if version >= 5 => {
+                Command::ChangeAccess(Box::new(ChangeAccess::read(reader)?))
             }
             tag => return Err(DecodeError::UnknownTag { what: "command", tag }),
         })
@@ -377,6 +404,7 @@ impl OpenSession {
             ttl: Span::from_ms(reader.varint()?),
             linger: Span::from_ms(reader.varint()?),
             owner: Owner::decode(reader)?,
+            identity: None,
         })
     }
 }
@@ -499,6 +527,12 @@ impl Intervention {
             tag => return Err(DecodeError::UnknownTag { what: "intervention", tag }),
         };
         Ok(Intervention { by, reason, action })
+    }
+}
+
+fn write_identity(identity: Option<&Identity>, sink: &mut impl Sink) {
+    if let Some(identity) = identity {
+        identity.write(sink);
     }
 }
 

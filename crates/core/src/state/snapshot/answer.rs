@@ -83,7 +83,7 @@ pub(super) fn read_question(reader: &mut Reader<'_>) -> Result<Question, DecodeE
 }
 
 /// Refusals that are kept, each with its number.
-const REJECTIONS: [(u8, Rejection); 11] = [
+const REJECTIONS: [(u8, Rejection); 12] = [
     (13, Rejection::NotHeld),
     (14, Rejection::TooManyHolds),
     (15, Rejection::TooManyWaits),
@@ -95,6 +95,7 @@ const REJECTIONS: [(u8, Rejection); 11] = [
     (21, Rejection::TooManyReentries),
     (22, Rejection::InvalidMode),
     (23, Rejection::AmbiguousHold),
+    (24, Rejection::PermissionDenied),
 ];
 
 fn write_reply(reply: &Reply, sink: &mut impl Sink) {

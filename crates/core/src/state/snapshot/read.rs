@@ -12,6 +12,7 @@ use crate::model::publication::Publication;
 use crate::model::rules_version::RulesVersion;
 use crate::model::table_limits::TableLimits;
 use crate::model::time::LogicalTime;
+use crate::state::access::Access;
 use crate::state::deadlines::Due;
 use crate::state::deferred::Promotion;
 use crate::state::ended_sessions::End;
@@ -43,6 +44,9 @@ impl LockTable {
         }
         if self.rules >= RulesVersion::THREE {
             self.read_deferred(reader)?;
+        }
+        if self.rules >= RulesVersion::FOUR {
+            self.access = Access::read(reader)?;
         }
         let mut waits = Vec::new();
         while reader.bool("list of sessions")? {
@@ -155,6 +159,11 @@ impl LockTable {
         let id = SessionId::decode(reader)?;
         in_order(self.sessions.last_key().copied(), id, "sessions")?;
         let session = session::read(reader, version)?;
+        if session.identity.is_some() && self.rules < RulesVersion::FOUR {
+            let what = String::from("a session has an identity before the rules know of any");
+            return Err(DecodeError::Inconsistent(what));
+        }
+        self.identified_sessions += usize::from(session.identity.is_some());
         self.deadlines.insert(session.deadline, Due::Session(id));
         self.public_ids.insert((session.public, id));
         self.sessions.push_last(id, session);

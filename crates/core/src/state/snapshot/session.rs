@@ -3,6 +3,7 @@
 use alloc::string::String;
 
 use super::answer;
+use crate::model::access::identity::Identity;
 use crate::model::codec::{DecodeError, Reader, Sink, in_order};
 use crate::model::command::{OpenSession, Owner};
 use crate::model::id::{FenceToken, PublicSessionId, RequestId, SessionId, StreamId};
@@ -12,6 +13,8 @@ use crate::state::session::Session;
 
 /// Added to whether the session is connected: a list of its shared holds that ended follows.
 const LOST_SHARED: u8 = 2;
+/// Added as well: its identity follows that.
+const HAS_IDENTITY: u8 = 4;
 
 pub(super) fn write(session: &Session, sink: &mut impl Sink) {
     session.public.encode(sink);
@@ -23,7 +26,10 @@ pub(super) fn write(session: &Session, sink: &mut impl Sink) {
     sink.varint(session.below_own_tokens);
     sink.varint(session.deadline.as_ms());
     let lost_shared = !session.shared_losses().is_empty();
-    sink.u8(u8::from(session.connected) | if lost_shared { LOST_SHARED } else { 0 });
+    let mut flags = u8::from(session.connected);
+    flags |= if lost_shared { LOST_SHARED } else { 0 };
+    flags |= if session.identity.is_some() { HAS_IDENTITY } else { 0 };
+    sink.u8(flags);
     sink.u8(u8::from(session.graced));
     sink.u8(u8::from(session.lingering));
     sink.count(session.losses().len());
@@ -36,6 +42,9 @@ pub(super) fn write(session: &Session, sink: &mut impl Sink) {
             sink.varint(token.0);
             sink.varint(acquire.0);
         }
+    }
+    if let Some(identity) = &session.identity {
+        identity.write(sink);
     }
     sink.varint(session.answers.acked_through().0);
     sink.count(session.answers.len());
@@ -53,20 +62,18 @@ pub(super) fn read(reader: &mut Reader<'_>, version: u8) -> Result<Session, Deco
         ttl: Span::from_ms(reader.varint()?),
         linger: Span::from_ms(reader.varint()?),
         owner: Owner::decode(reader)?,
+        identity: None,
     };
     let opened_at = LogicalTime::from_ms(reader.varint()?);
     let below_own_tokens = reader.varint()?;
     let mut session = Session::new(open, opened_at, below_own_tokens);
     session.deadline = LogicalTime::from_ms(reader.varint()?);
-    let lost_shared = match reader.u8()? {
-        flags if flags > 1 && version < 4 || flags > 3 => {
-            return Err(DecodeError::UnknownTag { what: "session", tag: flags });
-        }
-        flags => {
-            session.connected = flags & 1 == 1;
-            flags & LOST_SHARED != 0
-        }
-    };
+    let flags = reader.u8()?;
+    if flags > 1 && version < 4 || flags > 7 {
+        return Err(DecodeError::UnknownTag { what: "session", tag: flags });
+    }
+    session.connected = flags & 1 == 1;
+    let lost_shared = flags & LOST_SHARED != 0;
     session.graced = reader.bool("session")?;
     session.lingering = reader.bool("session")?;
     for _ in 0..reader.count()? {
@@ -85,6 +92,9 @@ pub(super) fn read(reader: &mut Reader<'_>, version: u8) -> Result<Session, Deco
             let what = String::from("a list of losses is empty");
             return Err(DecodeError::Inconsistent(what));
         }
+    }
+    if flags & HAS_IDENTITY != 0 {
+        session.identity = Some(Identity::read(reader)?);
     }
     session.answers = Answers::restored(RequestId(reader.varint()?));
     let mut last = None;

@@ -84,6 +84,9 @@ impl LockTable {
         if self.rules >= RulesVersion::THREE {
             self.write_deferred(sink);
         }
+        if self.rules >= RulesVersion::FOUR {
+            self.access.write(sink);
+        }
     }
 
     fn write_deferred(&self, sink: &mut impl Sink) {

@@ -13,6 +13,7 @@ use crate::state::table::LockTable;
 impl LockTable {
     pub(crate) fn add_session(&mut self, id: SessionId, session: Session) {
         self.size += session.size_bytes();
+        self.identified_sessions += usize::from(session.identity.is_some());
         self.deadlines.insert(session.deadline, Due::Session(id));
         self.public_ids.insert((session.public, id));
         self.sessions.insert(id, session);
@@ -22,6 +23,7 @@ impl LockTable {
     pub(crate) fn remove_session(&mut self, id: SessionId) -> Option<Session> {
         let session = self.sessions.remove(&id)?;
         self.size = self.size.saturating_sub(session.size_bytes());
+        self.identified_sessions -= usize::from(session.identity.is_some());
         self.deadlines.remove(session.deadline, Due::Session(id));
         self.public_ids.remove(&(session.public, id));
         Some(session)

@@ -28,7 +28,12 @@ fn events() -> Vec<Event> {
     let metadata: Box<[u8]> = Box::from(&b"a secret of the holder's"[..]);
     let names = || [name("b"), name("c\"\\</script>")].into_iter().collect();
     let mut events = vec![
-        Event::SessionOpened { session, public: PublicSessionId(1), owner: Box::new(owner()) },
+        Event::SessionOpened {
+            session,
+            public: PublicSessionId(1),
+            owner: Box::new(owner()),
+            principal: None,
+        },
         Event::SessionEnded { session, public: PublicSessionId(0xab), reason: Ending::Killed },
         Event::Queued { name: name("ä\u{202e}"), session, request, actor, mode: LockMode::Shared },
         Event::Refused { names: names(), session, request, outcome: Outcome::TimedOut },

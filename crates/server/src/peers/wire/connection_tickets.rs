@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use holdfast_replica::NodeId;
 
+use crate::peers::peer_socket::Shown;
+
 pub(in crate::peers) const TICKET_BYTES: usize = 16;
 
 /// Nobody else guesses it.
@@ -66,22 +68,24 @@ impl ConnectionTickets {
     }
 
     /// The node that the ticket was issued to, and its number, which is higher than that of any issued before. None if
-    /// the ticket was not issued, or was used before.
+    /// the ticket was not issued, or to another node, or was used before.
     pub(in crate::peers) fn show(
         &self,
         ticket: ConnectionTicket,
+        by: &Shown,
         wire: TcpStream,
     ) -> Option<(NodeId, u64)> {
         let mut tickets = self.lock();
-        let issued = tickets.get_mut(&ticket).filter(|issued| issued.wire.is_none())?;
+        let is_good = |issued: &&mut Issued| issued.wire.is_none() && by.may_be(issued.to);
+        let issued = tickets.get_mut(&ticket).filter(is_good)?;
         issued.wire = Some(wire);
         Some((issued.to, issued.number))
     }
 
-    /// The node that has this ticket now.
-    pub(crate) fn holder(&self, ticket: &[u8]) -> Option<NodeId> {
+    /// The node that has this ticket now, if it is the one that shows it.
+    pub(crate) fn holder(&self, ticket: &[u8], by: &Shown) -> Option<NodeId> {
         let ticket = ConnectionTicket(ticket.try_into().ok()?);
-        self.lock().get(&ticket).map(|issued| issued.to)
+        self.lock().get(&ticket).map(|issued| issued.to).filter(|node| by.may_be(*node))
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<ConnectionTicket, Issued>> {
@@ -113,17 +117,24 @@ mod tests {
         let tickets = ConnectionTickets::default();
         let held = tickets.issue(NodeId(2)).unwrap();
         let (mut dialled, other) = (dial(), dial());
-        assert_eq!(tickets.show(held.ticket, listener.accept().unwrap().0), Some((NodeId(2), 1)));
-        assert_eq!(tickets.show(held.ticket, other), None, "used before");
-        assert_eq!(tickets.holder(held.ticket.as_bytes()), Some(NodeId(2)));
-        assert_eq!(tickets.holder(&[0; 3]), None);
+        assert_eq!(
+            tickets.show(held.ticket, &Shown::Nothing, listener.accept().unwrap().0),
+            Some((NodeId(2), 1))
+        );
+        assert_eq!(tickets.show(held.ticket, &Shown::Nothing, other), None, "used before");
+        assert_eq!(tickets.holder(held.ticket.as_bytes(), &Shown::Nothing), Some(NodeId(2)));
+        assert_eq!(tickets.holder(&[0; 3], &Shown::Nothing), None);
         let ticket = held.ticket;
         drop(held);
-        assert_eq!(tickets.holder(ticket.as_bytes()), None, "the exchange has ended");
+        assert_eq!(
+            tickets.holder(ticket.as_bytes(), &Shown::Nothing),
+            None,
+            "the exchange has ended"
+        );
         assert_eq!(dialled.read(&mut [0]).unwrap(), 0, "the wire has ended");
         assert!(tickets.lock().is_empty());
         assert_eq!(
-            tickets.show(ConnectionTicket([0; TICKET_BYTES]), dialled),
+            tickets.show(ConnectionTicket([0; TICKET_BYTES]), &Shown::Nothing, dialled),
             None,
             "never issued"
         );

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
-use std::net::Shutdown;
 
 use holdfast_replica::{GroupId, NodeId};
-use mio::net::TcpStream as WireSocket;
 use mio::{Interest, Registry, Token};
 
 use super::{HEADER_BYTES, MESSAGE_BYTES_MAX};
 use crate::shard::SocketEvents;
+use crate::transport::ByteStream;
 
 /// So that one peer with much to say does not keep the others, and the clients, waiting.
 const READS_PER_TURN_MAX: usize = 16;
@@ -18,7 +17,7 @@ const READ_BYTES: usize = 256 * 1024;
 /// One wire from each peer that has dialled.
 #[derive(Debug)]
 pub(crate) struct WiresIn {
-    wires: BTreeMap<NodeId, WireIn<WireSocket>>,
+    wires: BTreeMap<NodeId, WireIn<Box<dyn ByteStream>>>,
     last_token: Token,
     /// What was just read.
     scratch: Vec<u8>,
@@ -49,22 +48,22 @@ impl WiresIn {
         &mut self,
         from: NodeId,
         number: u64,
-        mut socket: WireSocket,
+        mut socket: Box<dyn ByteStream>,
         registry: &Registry,
     ) {
         self.last_token.0 += 1;
         let token = self.last_token;
         if self.wires.get(&from).is_some_and(|newer| newer.number > number) {
-            return end(&socket);
+            return end(&mut *socket);
         }
         if let Err(error) = registry.register(&mut socket, token, Interest::READABLE) {
             tracing::warn!(%from, %error, "a peer's wire cannot be read");
-            return end(&socket);
+            return end(&mut *socket);
         }
         let (has_more, has_ended) = (true, false);
         let wire = WireIn { socket, number, token, has_more, has_ended, begun: Vec::new() };
-        if let Some(before) = self.wires.insert(from, wire) {
-            end(&before.socket);
+        if let Some(mut before) = self.wires.insert(from, wire) {
+            end(&mut *before.socket);
         }
     }
 
@@ -96,7 +95,7 @@ impl WiresIn {
                 Ok(()) => true,
                 Err(error) => {
                     tracing::debug!(%from, %error, "a peer's wire ended");
-                    end(&wire.socket);
+                    end(&mut *wire.socket);
                     false
                 }
             }
@@ -105,9 +104,9 @@ impl WiresIn {
 }
 
 /// To close it would not do: the exchange has the socket as well. The peer notices, and dials anew.
-fn end(socket: &WireSocket) {
-    // If it has ended already, all the better.
-    let _ = socket.shutdown(Shutdown::Both);
+fn end(socket: &mut dyn ByteStream) {
+    // It may have ended already.
+    let _ = socket.end();
 }
 
 impl<S: Read> WireIn<S> {
@@ -274,12 +273,12 @@ mod tests {
     }
 
     /// A wire, the peer's end of it, and what else the node has of the same socket.
-    fn connected(listener: &TcpListener) -> (WireSocket, TcpStream, TcpStream) {
+    fn connected(listener: &TcpListener) -> (Box<dyn ByteStream>, TcpStream, TcpStream) {
         let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (socket, _) = listener.accept().unwrap();
         socket.set_nonblocking(true).unwrap();
         let of_exchange = socket.try_clone().unwrap();
-        (WireSocket::from_std(socket), peer, of_exchange)
+        (Box::new(mio::net::TcpStream::from_std(socket)), peer, of_exchange)
     }
 
     #[test]

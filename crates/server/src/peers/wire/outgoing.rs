@@ -3,7 +3,8 @@
 use std::io::{self, Read, Write};
 
 use holdfast_replica::GroupId;
-use mio::net::TcpStream as WireSocket;
+
+use crate::transport::ByteStream;
 
 /// Messages of one loop turn, in the order in which they were made.
 pub(in crate::peers) type Messages = Vec<(GroupId, Vec<u8>)>;
@@ -20,7 +21,7 @@ pub(in crate::peers) enum NotSent {
 }
 
 #[derive(Debug)]
-pub(in crate::peers) struct WireOut<S = WireSocket> {
+pub(in crate::peers) struct WireOut<S = Box<dyn ByteStream>> {
     socket: S,
     unsent: Vec<u8>,
     /// So much of it is sent. It is cut off now and then.
@@ -67,6 +68,12 @@ impl<S: Write> WireOut<S> {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
+        }
+        match self.socket.flush() {
+            Ok(()) => {}
+            // The rest goes when there is room again.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
         }
         const KEPT_BYTES_MAX: usize = 1024 * 1024;
         self.unsent.clear();

@@ -31,10 +31,10 @@ pub(in crate::rpc) async fn serve(
     let permit = rpc.door.begin(Method::Observe)?;
     rpc.watch_open_rate.begin(&caller)?;
     let ask = watch::WatchTarget::of_one(&lock_name(&request.name)?, request.after.as_ref())?;
-    let ask = rpc.door.admit(&caller, Method::Observe, ask)?;
+    let ask = rpc.door.authorise(&caller, Method::Observe, ask.about())?.admit(ask);
     match rpc.destination(&caller, Method::Observe).await? {
         Destination::Here => {
-            let frames = watch::follow(rpc, ask, permit);
+            let frames = watch::follow(rpc, &caller, ask, permit);
             let observation = Observation::after(request.after_epoch);
             Ok(Box::pin(ObserveFrames { frames, observation, ready: VecDeque::new() }))
         }

@@ -5,13 +5,14 @@ use holdfast_proto::decode::Scope;
 use holdfast_proto::decode::operation::{self, StreamOperation};
 use holdfast_proto::plain::BorrowedOperation;
 use holdfast_proto::v1::{Failure, Tier};
-use holdfast_service::{Admitted, Caller, Method, Service};
+use holdfast_service::{About, Admitted, Caller, Method, Service};
 
 use super::super::Rpc;
 use super::super::door::InMemory;
 use super::super::failure::{bug, overloaded};
 use super::read_quota::ReadQuota;
-use crate::shard::{ReplyTo, StreamKey};
+use crate::outbox::ReplyTo;
+use crate::shard::StreamKey;
 use crate::traces::parent_of;
 
 /// A [`StreamOperation`] that its caller may do.
@@ -34,10 +35,16 @@ pub(super) fn admit(
         let method = method.ok_or_else(|| bug("an operation without a method was decoded"))?;
         Ok(match decoded {
             StreamOperation::Change(tier, command) => {
-                AdmittedOperation::Change(tier, service.admit(caller, method, command)?)
+                let about = match tier {
+                    Tier::Efficiency => About::InMemory(&command),
+                    Tier::Unspecified | Tier::Correctness => About::Command(&command),
+                };
+                let authorised = service.authorise(caller, method, about)?;
+                AdmittedOperation::Change(tier, authorised.admit(command))
             }
             StreamOperation::Status(name) => {
-                AdmittedOperation::Status(service.admit(caller, method, name)?)
+                let authorised = service.authorise(caller, method, About::Name(&name))?;
+                AdmittedOperation::Status(authorised.admit(name))
             }
         })
     });
@@ -48,7 +55,10 @@ pub(super) fn admit(
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sender<'a> {
     pub(super) caller: &'a Caller,
+    /// With the session as the lock table knows it.
     pub(super) stream: StreamKey,
+    /// As the client names it.
+    pub(super) session: SessionId,
     pub(super) reads: &'a ReadQuota,
 }
 
@@ -71,9 +81,18 @@ impl AdmittedFrame {
         operations: Vec<BorrowedOperation<'_>>,
         acked_through: RequestId,
     ) {
-        let Sender { caller, stream, reads } = sender;
-        let session: SessionId = stream.session;
-        let scope = Scope::Stream { session, acked_through };
+        let Sender { caller, stream, session: named, reads } = sender;
+        let session = stream.session;
+        let scope = Scope::Stream { session: named, acked_through };
+        let own = |command: Admitted<Command>| {
+            if named == session {
+                return command;
+            }
+            command.map(|mut command| {
+                command.session_mut().into_iter().for_each(|named| *named = session);
+                command
+            })
+        };
         self.commands.reserve(operations.len());
         for operation in operations {
             let traces = rpc.traces.as_deref();
@@ -84,9 +103,10 @@ impl AdmittedFrame {
                 }
                 (request, Ok(AdmittedOperation::Status(name))) => self.reads.push((request, name)),
                 (request, Ok(AdmittedOperation::Change(Tier::Efficiency, command))) => {
-                    self.in_memory.push((command, ReplyTo::Stream { stream, request }));
+                    self.in_memory.push((own(command), ReplyTo::Stream { stream, request }));
                 }
                 (request, Ok(AdmittedOperation::Change(_, command))) => {
+                    let command = own(command);
                     if let Some((traces, parent)) = traced {
                         traces.received((session, request), command.get(), &parent);
                     }

@@ -6,11 +6,10 @@
 //! channel's waker asks the shard for a visit. Until it has come the client is not read.
 //!
 //! ```text
-//! Greeting -> Opening -> [Routing] -> Served, if this node leads -> Ending
+//! Greeting -> Opening (a credential may come here) -> [Routing] -> Served, if this node leads -> Ending
 //!                                  -> Relayed, if another leads  -> Ending
 //! ```
 
-mod byte_stream;
 mod read_buffer;
 mod relayed;
 mod served;
@@ -26,30 +25,31 @@ use bytes::Bytes;
 use holdfast_core::RequestId;
 use holdfast_proto::Guarantee;
 use holdfast_proto::decode::operation::Opening;
-use holdfast_proto::failure::refused;
+use holdfast_proto::failure::{not_now, refused};
 use holdfast_proto::plain::{self, BorrowedOperation, FrameWriter, GREETING};
 use holdfast_proto::v1::{ClientFrame, Failure, Reason, ServerFrame};
-use holdfast_service::{Caller, Method, Permit, Protocol};
+use holdfast_service::{Caller, Method, Permit};
 use mio::{Interest, Registry, Token};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tonic::Status;
 
-use self::byte_stream::ByteStream;
 use self::read_buffer::ReadBuffer;
 use self::relayed::Relayed;
 use self::served::Served;
 use self::write_buffer::WriteBuffer;
 use super::super::Rpc;
+use super::super::credentials::{authenticate, bind_opening};
 use super::super::failure::{slow_reader, stopping};
+use super::super::message_sizes::RESPONSE_BYTES_MAX;
 use super::super::route::Destination;
-use super::super::serve::RESPONSE_BYTES_MAX;
 use super::answers::{Termination, refusals};
 use super::body_end::Ending;
-use super::incoming::{FATE_TIMEOUT, FIRST_FRAME_TIMEOUT, Next, Received, no_first_frame};
+use super::incoming::{FATE_TIMEOUT, FIRST_FRAME_TIMEOUT, Received, no_first_frame};
 use super::method_of;
 use crate::connections::{Call, OpenConnection, late};
 use crate::shard::{self, AfterVisit, CutOff, Delivery, EndedBy, SocketEvents, StreamKey, Visit};
+use crate::transport::ByteStream;
 
 /// What waits to be written for a slow reader. If there is more than this, a client that asks on is cut off, and so is one
 /// for which there are answers. Longer than the answers to all status reads that may be under way.
@@ -146,17 +146,18 @@ enum FrameProgress {
 }
 
 impl FramedConnection {
-    /// The socket must not block. Nothing has been read from it.
+    /// Nothing has been read from the stream.
     pub(in crate::rpc) fn new(
         front_end: Arc<FramedFrontEnd>,
-        socket: mio::net::TcpStream,
+        caller: Caller,
+        stream: Box<dyn ByteStream>,
         open: OpenConnection,
     ) -> FramedConnection {
         let call = open.connection().begin_session();
         FramedConnection {
             front_end,
-            caller: Caller::client(Protocol::Framed, Some(open.connection().remote())),
-            stream: Box::new(socket),
+            caller,
+            stream,
             read: ReadBuffer::new(Arc::clone(&call)),
             written: WriteBuffer::default(),
             unwritten_counted: 0,
@@ -287,6 +288,15 @@ impl FramedConnection {
                     visit.asked.pings += 1;
                     self.written.put(plain::FRAME, &ServerFrame::default());
                 }
+                plain::AUTH if matches!(self.state, State::Opening { .. }) => {
+                    let credential = String::from_utf8_lossy(&piece.message);
+                    let service = self.front_end.rpc.door.service();
+                    self.caller = authenticate(service, self.caller.clone(), &credential)?;
+                }
+                plain::AUTH => {
+                    let words = "a credential is sent before the first frame; connect again";
+                    return Err(refused(Reason::InvalidFrame, words));
+                }
                 kind => {
                     let words = format!("a piece of kind {kind}, which no client sends");
                     return Err(refused(Reason::InvalidFrame, words));
@@ -298,12 +308,7 @@ impl FramedConnection {
 
     fn greet(&mut self) {
         self.written.put_bytes(&GREETING);
-        let door = &self.front_end.rpc.door;
-        let begun = door.begin(Method::Session).and_then(|permit| {
-            door.admit(&self.caller, Method::Session, ())?;
-            Ok(permit)
-        });
-        match begun {
+        match self.front_end.rpc.door.begin(Method::Session) {
             Ok(permit) => {
                 self.permit = Some(permit);
                 self.state = State::Opening { until: Instant::now() + FIRST_FRAME_TIMEOUT };
@@ -327,10 +332,7 @@ impl FramedConnection {
                 }
                 Ok(())
             }
-            State::Relayed(relayed) => {
-                relayed.send(Next::Frame(Received::Bytes(frame)));
-                Ok(())
-            }
+            State::Relayed(relayed) => relayed.send(frame),
             _ => Ok(()),
         }
     }
@@ -339,8 +341,9 @@ impl FramedConnection {
         let first = Received::Bytes(frame).into_message()?;
         // Until here the connection counted as idle.
         self.call.is_whole();
-        let opening = Opening::decode(&first)?;
         let rpc = &self.front_end.rpc;
+        rpc.door.admit(&self.caller, Method::Session, ())?;
+        let opening = Opening::decode(&first)?;
         if let Some(destination) = rpc.destination_now(&self.caller, Method::Session) {
             return self.serve_at(destination, opening, first, visit);
         }
@@ -365,13 +368,15 @@ impl FramedConnection {
         match destination {
             Destination::At(leader) => {
                 let opened = (opening, first);
-                let (front_end, waker) = (&self.front_end, &self.waker);
-                let relayed = Relayed::start(front_end, &self.caller, leader, opened, waker);
+                let (front_end, call, waker) = (&self.front_end, &self.call, &self.waker);
+                let relayed = Relayed::start(front_end, &self.caller, leader, opened, call, waker);
                 self.state = State::Relayed(relayed);
             }
             Destination::Here => {
+                let (named, mut opening) = (opening.session, opening);
+                bind_opening(rpc.door.service(), &self.caller, &mut opening);
                 let opening = rpc.door.admit(&self.caller, method_of(&opening), opening)?;
-                let served = Served::open(rpc, opening.get());
+                let served = Served::open(rpc, &self.caller, named, opening.get());
                 visit.asked.opened = Some(served.deferrable.clone());
                 let request = opening.get().request;
                 visit.asked.operations.push((request, opening.map(|opening| opening.command)));
@@ -406,7 +411,7 @@ impl FramedConnection {
     /// The client has sent all that it will.
     fn input_ended(&mut self, ending: Ending) {
         match &self.state {
-            State::Relayed(relayed) => relayed.send(Next::End(ending)),
+            State::Relayed(relayed) => relayed.send_end(ending),
             State::Ending { .. } | State::Closed => {}
             _ => self.end_with(Ok(()), ending.means_client_gone()),
         }
@@ -583,6 +588,19 @@ impl FramedConnection {
         false
     }
 
+    /// The node closes the connection. The session lives on.
+    fn end_at_once(&mut self) {
+        if self.open.connection().is_denied() {
+            self.end_with(Err(denied()), false);
+            self.written.flush(&mut *self.stream);
+            // The client may have gone already.
+            let _ = self.stream.end_writing();
+        } else {
+            tracing::debug!("a connection opened no session in time");
+            self.end_with(Ok(()), false);
+        }
+    }
+
     /// What the shard has to know of the stream.
     fn tell_shard(&mut self, visit: &mut Visit<'_>) {
         match &mut self.state {
@@ -592,7 +610,6 @@ impl FramedConnection {
             }
             State::Ending { stream, .. } => {
                 if let Some((stream, client_gone)) = stream.take() {
-                    self.front_end.rpc.door.memory().close_stream(stream);
                     visit.asked.stream = Some(stream);
                     visit.asked.closed = Some(client_gone);
                 }
@@ -628,8 +645,7 @@ impl shard::Connection for FramedConnection {
         self.written.flush(&mut *self.stream);
         let is_closing = self.open.connection().is_closing();
         if is_closing {
-            tracing::debug!("a connection opened no session in time");
-            self.end_with(Ok(()), false);
+            self.end_at_once();
         }
         self.count_unwritten();
         self.tell_shard(visit);
@@ -683,6 +699,12 @@ impl shard::Connection for FramedConnection {
             }
         }
     }
+}
+
+/// It may come again with another certificate.
+fn denied() -> Failure {
+    let words = "the client's certificate is over or revoked: connect again with a new one";
+    not_now(Reason::Unauthenticated, words)
 }
 
 fn opened_elsewhere() -> Failure {

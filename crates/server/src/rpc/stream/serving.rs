@@ -2,7 +2,7 @@
 
 use std::pin::pin;
 
-use holdfast_core::{Command, RequestId};
+use holdfast_core::{Command, RequestId, SessionId};
 use holdfast_proto::decode::operation::Opening;
 use holdfast_proto::plain::BorrowedOperation;
 use holdfast_proto::v1::{ClientFrame, Failure};
@@ -25,7 +25,7 @@ pub(super) const LISTS_MAX: usize = 1_024;
 pub(super) async fn serve(
     rpc: &Rpc,
     caller: &Caller,
-    opening: Admitted<Opening>,
+    (named, opening): (SessionId, Admitted<Opening>),
     first: ClientFrame,
     incoming: &mut Incoming,
     outgoing: &OutgoingSender,
@@ -35,11 +35,11 @@ pub(super) async fn serve(
     let reads = ReadQuota::default();
     let (outbox, deliveries) = mpsc::channel(LISTS_MAX);
     let (memory_outbox, from_memory) = mpsc::channel(LISTS_MAX);
-    let answers = AnswerEncoder::new(rpc, opening.get(), reads.clone());
+    let answers = AnswerEncoder::new(rpc, caller, opening.get(), reads.clone());
     let served = SessionDeliveries { deliveries, from_memory, answers };
     let deferrable = Deferrable::default();
-    rpc.door.open_stream(stream, outbox, deferrable.clone(), memory_outbox)?;
-    let serving = Serving { rpc, caller, stream, outgoing, deferrable, reads };
+    let in_memory = rpc.door.open_stream(stream, outbox, deferrable.clone(), memory_outbox)?;
+    let serving = Serving { rpc, caller, named, stream, outgoing, deferrable, reads };
     let end = serving.run(opening, first, incoming, served).await;
     // Said before the shard lets go of the stream, so that the client reads the true reason.
     let client_gone = match end {
@@ -49,6 +49,7 @@ pub(super) async fn serve(
             false
         }
     };
+    drop(in_memory);
     rpc.door.close_stream(stream, client_gone).await;
     Ok(())
 }
@@ -56,6 +57,8 @@ pub(super) async fn serve(
 struct Serving<'a> {
     rpc: &'a Rpc,
     caller: &'a Caller,
+    /// The session, as the client names it.
+    named: SessionId,
     stream: StreamKey,
     outgoing: &'a OutgoingSender,
     deferrable: Deferrable,
@@ -125,7 +128,8 @@ impl Serving<'_> {
         acked_through: RequestId,
     ) -> Result<(), Failure> {
         let mut frame = AdmittedFrame { commands, ..AdmittedFrame::default() };
-        let sender = Sender { caller: self.caller, stream: self.stream, reads: &self.reads };
+        let Serving { caller, stream, named: session, reads, .. } = self;
+        let sender = Sender { caller, stream: *stream, session: *session, reads };
         frame.add(self.rpc, sender, operations, acked_through);
         // Before the rest is queued: the answer to a `Close` ends the stream.
         let _ = self.outgoing.refuse(std::mem::take(&mut frame.failures)).await;

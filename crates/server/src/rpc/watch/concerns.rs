@@ -18,6 +18,8 @@ pub(super) fn concerns(event: &Event, watched: &Scope) -> bool {
         | Event::Released { name, .. }
         | Event::HoldEnded { name, .. }
         | Event::Reopened { name } => under(name),
+        // For the audit.
+        Event::AccessChanged { .. } => false,
         // The grant is told by itself.
         Event::WaitEnded { outcome: Outcome::Granted(_) | Outcome::GrantedAll(_), .. } => false,
         Event::Refused { names, .. } | Event::WaitEnded { names, .. } => {

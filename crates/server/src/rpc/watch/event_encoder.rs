@@ -4,18 +4,31 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 
 use holdfast_proto::v1::{BorrowedEvent, WatchEvents};
+use holdfast_service::VisibleNames;
 
-use crate::events::{EventView, Recorded, SessionTexts, SessionView};
+use super::super::hidden_names;
+use crate::events::{EventView, Recorded, SessionTexts, SessionView, message};
 
 thread_local! {
     /// For all watches that this thread tells: one for each watch would cost more than all else of a watch.
     static PUBLIC_IDS: RefCell<SessionTexts> = RefCell::default();
 }
 
-pub(crate) fn encode_events<'a>(events: impl Iterator<Item = &'a Recorded>) -> WatchEvents {
+/// Without the names that the reader may not see.
+pub(crate) fn encode_events<'a>(
+    events: impl Iterator<Item = &'a Recorded>,
+    visible: &VisibleNames,
+) -> WatchEvents {
+    let hides = !visible.are_all();
     PUBLIC_IDS.with_borrow_mut(|public_ids| {
         let mut frame = WatchEvents::default();
         for recorded in events {
+            if hides {
+                let mut event = message(recorded);
+                hidden_names::in_event(&mut event, visible);
+                frame.push(&event);
+                continue;
+            }
             let view = EventView::of(recorded);
             let event = BorrowedEvent {
                 position: recorded.position.into(),
@@ -58,7 +71,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::events::{Position, message};
+    use crate::events::Position;
 
     #[test]
     fn a_frame_has_the_messages_that_are_made_one_by_one() {
@@ -91,7 +104,7 @@ mod tests {
             Recorded { position, at, unix_ms: 1_794_743_884_123, event, serial: 0 }
         });
         let events: Vec<Recorded> = events.collect();
-        let frame = encode_events(events.iter());
+        let frame = encode_events(events.iter(), &VisibleNames::all());
         assert_eq!(frame, events.iter().map(message).collect::<WatchEvents>());
         assert_eq!(frame.len(), 12);
     }

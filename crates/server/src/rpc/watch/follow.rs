@@ -10,7 +10,7 @@ use holdfast_proto::encode::read::summary;
 use holdfast_proto::failure::refused;
 use holdfast_proto::v1::{Failure, Reason, WatchFrame};
 use holdfast_replica::{Leadership, NodeId};
-use holdfast_service::{Admitted, Permit};
+use holdfast_service::{Admitted, Caller, Method, Permit};
 use prost::Message;
 use tokio::sync::watch;
 use tokio::time::{interval, timeout};
@@ -31,14 +31,19 @@ const POSITION_INTERVAL: Duration = Duration::from_secs(5);
 /// How often it is looked whether a reader that does not read has been left behind.
 const LAG_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-pub(super) fn start(rpc: Rpc, ask: Admitted<WatchTarget>, permit: Permit) -> Frames {
+pub(super) fn start(
+    rpc: Rpc,
+    caller: Caller,
+    ask: Admitted<WatchTarget>,
+    permit: Permit,
+) -> Frames {
     let (sender, frames) = queue();
     tokio::spawn(async move {
         let _permit = permit;
         let metrics = Arc::clone(&rpc.metrics);
         metrics.watch_streams.rise();
         let start = ask.get().start;
-        let watcher = Watcher { rpc, ask, sender };
+        let watcher = Watcher { rpc, caller, ask, sender };
         if let Err(Ended::Because(failure)) = watcher.run(start).await {
             let is_slow = failure.reason() == Reason::SlowReader;
             if is_slow {
@@ -66,6 +71,7 @@ impl From<Failure> for Ended {
 
 struct Watcher {
     rpc: Rpc,
+    caller: Caller,
     ask: Admitted<WatchTarget>,
     sender: FrameSender,
 }
@@ -132,12 +138,9 @@ impl Watcher {
         let mut pause = interval(POSITION_INTERVAL);
         let mut pace = Pace::new(LOOK_EVERY);
         let events = Arc::clone(&self.rpc.events);
-        self.sender.follow(PendingEvents::new(
-            events,
-            self.ask.get().names.clone(),
-            extent,
-            position,
-        ));
+        let reader = (self.rpc.door.service().clone(), self.caller.clone());
+        let names = self.ask.get().names.clone();
+        self.sender.follow(PendingEvents::new(events, names, reader, extent, position));
         self.sender.check_for_events().map_err(|Compacted| too_slow())?;
         loop {
             let more = async {
@@ -148,6 +151,9 @@ impl Watcher {
             tokio::select! {
                 changed = more => {
                     changed.map_err(|_| stopping())?;
+                    // What was allowed when it began may have been revoked.
+                    let (service, about) = (self.rpc.door.service(), self.ask.get().about());
+                    service.check_again(&self.caller, Method::Watch, about)?;
                     self.sender.check_for_events().map_err(|Compacted| too_slow())?;
                 }
                 leader = lost(&mut leadership) => {

@@ -19,6 +19,7 @@ use tokio::time::timeout;
 
 use super::super::Rpc;
 use super::super::failure::{bug, took_too_long};
+use super::super::hidden_names;
 use super::super::reads::changes_nothing;
 use super::super::route::Destination;
 use super::super::unary::CALL_TIMEOUT;
@@ -65,10 +66,18 @@ pub(in crate::rpc) async fn serve(
 ) -> Result<HistoryResponse, Failure> {
     const METHOD: Method = Method::History;
     let _permit = rpc.door.begin(METHOD)?;
-    let ask = rpc.door.admit(&caller, METHOD, HistoryQuery::decode(&request)?)?;
+    let ask = HistoryQuery::decode(&request)?;
+    let ask = rpc.door.authorise(&caller, METHOD, ask.names.about())?.admit(ask);
     let read = async {
         match rpc.destination(&caller, METHOD).await? {
-            Destination::Here => here(rpc, ask).await,
+            Destination::Here => here(rpc, ask).await.map(|mut response| {
+                let visible = rpc.door.service().visible_names(&caller);
+                if !visible.are_all() {
+                    let events = response.events.iter_mut();
+                    events.for_each(|event| hidden_names::in_event(event, &visible));
+                }
+                response
+            }),
             Destination::At(leader) => rpc.forwarding.call(leader, &caller, METHOD, &request).await,
         }
     };

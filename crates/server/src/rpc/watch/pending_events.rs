@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use holdfast_core::Event;
 use holdfast_proto::v1::WatchFrame;
+use holdfast_service::{Caller, Service};
 
 use super::Scope;
 use super::concerns::concerns;
@@ -18,6 +19,8 @@ pub(super) const FRAME_BYTES_TARGET: usize = 64 * 1024;
 pub(super) struct PendingEvents {
     events: Arc<EventRing>,
     names: Scope,
+    service: Service,
+    caller: Caller,
     extent: SnapshotExtent,
     /// Up to where all is extent.
     position: Position,
@@ -31,10 +34,20 @@ impl PendingEvents {
     pub(super) fn new(
         events: Arc<EventRing>,
         names: Scope,
+        (service, caller): (Service, Caller),
         extent: SnapshotExtent,
         position: Position,
     ) -> PendingEvents {
-        PendingEvents { events, names, extent, position, has_some: false, is_silent: true }
+        PendingEvents {
+            events,
+            names,
+            service,
+            caller,
+            extent,
+            position,
+            has_some: false,
+            is_silent: true,
+        }
     }
 
     /// Whether there is something to tell. Passes over events that are not of interest.
@@ -67,8 +80,8 @@ impl PendingEvents {
             };
             let position = last.position;
             let of_interest = events.iter().take(whole);
-            let events =
-                encode_events(of_interest.filter(|recorded| self.is_of_interest(recorded)));
+            let of_interest = of_interest.filter(|recorded| self.is_of_interest(recorded));
+            let events = encode_events(of_interest, &self.service.visible_names(&self.caller));
             self.position = position;
             if !events.is_empty() {
                 self.is_silent = false;
@@ -132,7 +145,7 @@ fn approximate_bytes(event: &Event) -> usize {
         Event::Refused { names, .. } | Event::WaitEnded { names, .. } => {
             names.iter().map(|name| name.len()).sum()
         }
-        Event::Intervened(_) => FRAME_BYTES_TARGET / 64,
+        Event::Intervened(_) | Event::AccessChanged { .. } => FRAME_BYTES_TARGET / 64,
         Event::SessionOpened { .. } | Event::SessionEnded { .. } | Event::Thawed { .. } => 0,
     };
     WITHOUT_TEXTS + texts

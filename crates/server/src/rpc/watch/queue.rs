@@ -187,6 +187,8 @@ mod tests {
 
     use super::super::Scope;
     use super::super::snapshot::SnapshotExtent;
+    use holdfast_service::{Caller, Service};
+
     use super::*;
     use crate::events::{EventRing, Position};
 
@@ -205,7 +207,8 @@ mod tests {
             ring.restart_after(0);
             let (sender, frames) = queue();
             let (extent, position) = (SnapshotExtent::default(), Position::end_of(0));
-            sender.follow(PendingEvents::new(Arc::clone(&ring), names, extent, position));
+            let reader = (Service::default(), Caller::node(1));
+            sender.follow(PendingEvents::new(Arc::clone(&ring), names, reader, extent, position));
             Scene { ring, index: 0, sender, frames }
         }
 

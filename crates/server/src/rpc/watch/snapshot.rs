@@ -75,6 +75,7 @@ impl SnapshotExtent {
             Event::SessionOpened { .. }
             | Event::SessionEnded { .. }
             | Event::Intervened(_)
+            | Event::AccessChanged { .. }
             | Event::Thawed { .. } => index <= self.start().index,
         }
     }

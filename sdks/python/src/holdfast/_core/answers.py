@@ -14,6 +14,9 @@ from .state import Queued, State
 
 #: Reasons for which another node has to serve the session.
 _MOVES = frozenset({"not_leader", "no_quorum", "shutting_down", "out_of_space"})
+#: The time of a read is in no entry of the log. And a principal that was revoked may still give up what it has, which
+#: does not keep its session alive.
+_NO_SAMPLES = frozenset({"status", "close", "release", "cancel"})
 _UNKNOWN = "an answer that this version does not know"
 _LOSSES = {"ttl": "hold_ttl", "closed": "session_closed", "killed": "session_killed", "unspecified": "ended"}
 
@@ -76,8 +79,7 @@ def _on_answer(state: State, now: int, answer: Message) -> Verdict:
 
 def _note_time(state: State, request_id: int, kind: str, result: Message) -> None:
     entry = state.requests.get(request_id)
-    # The time of a read is in no entry of the log: no lease is measured by it.
-    if entry is None or entry.first_sent_at is None or state.leases is None or kind in ("status", "close"):
+    if entry is None or entry.first_sent_at is None or state.leases is None or kind in _NO_SAMPLES:
         return
     answered = state.leases.answered_best_effort if entry.is_best_effort else state.leases.answered
     answered(entry.first_sent_at, result.get("logical_time_ms", 0))

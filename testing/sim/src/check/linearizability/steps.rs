@@ -448,5 +448,6 @@ fn did_nothing(rejection: Rejection) -> bool {
             | Rejection::InvalidWait
             | Rejection::InvalidMetadata
             | Rejection::InvalidOwner
+            | Rejection::PermissionDenied
     )
 }

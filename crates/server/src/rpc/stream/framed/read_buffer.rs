@@ -9,7 +9,7 @@ use holdfast_proto::failure::refused;
 use holdfast_proto::plain::{GREETING, Piece, Pieces};
 use holdfast_proto::v1::{Failure, Reason};
 
-use super::super::super::serve::REQUEST_BYTES_MAX;
+use super::super::super::message_sizes::REQUEST_BYTES_MAX;
 use super::super::body_end::Ending;
 use crate::connections::{Call, overloaded};
 

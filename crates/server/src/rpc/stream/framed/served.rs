@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use holdfast_core::RequestId;
+use holdfast_core::{RequestId, SessionId};
 use holdfast_proto::decode::operation::Opening;
 use holdfast_proto::plain::BorrowedOperation;
 use holdfast_proto::v1::Failure;
@@ -15,19 +15,24 @@ use super::super::super::Rpc;
 use super::super::super::door::{ADMISSION_TIMEOUT, InMemory, MemoryStep};
 use super::super::super::failure::{dropped_by_shard, unavailable, unsure};
 use super::super::admit::{AdmittedFrame, Sender};
-use super::super::answers::{ANSWERS_PER_FRAME_TARGET, AnswerEncoder};
+use super::super::answers::{AnswerEncoder, WEIGHT_PER_FRAME_TARGET, weight};
 use super::super::read_quota::ReadQuota;
 use super::super::serving::LISTS_MAX;
+use crate::efficiency_tier::TierStream;
 use crate::shard::{Asked, Deferrable, Delivery, ReadAnswer, StreamKey, Unavailable};
 
 #[derive(Debug)]
 pub(super) struct Served {
     pub(super) stream: StreamKey,
+    /// The session, as the client names it.
+    named: SessionId,
     pub(super) answers: AnswerEncoder,
     pub(super) deferrable: Deferrable,
     pub(super) from_memory: mpsc::Receiver<Vec<Delivery>>,
     reads: ReadQuota,
     admission: Option<Admission>,
+    /// The efficiency tier tells nothing more once this is dropped.
+    _in_memory: TierStream,
 }
 
 /// The session is new in the efficiency tier, or this node is not sure that it leads. The quorum is asked.
@@ -42,18 +47,20 @@ type Failures = Vec<(RequestId, Failure)>;
 
 impl Served {
     /// Both tiers tell the stream what happens to its session. The shard opens it in the engine.
-    pub(super) fn open(rpc: &Rpc, opening: &Opening) -> Served {
+    pub(super) fn open(rpc: &Rpc, caller: &Caller, named: SessionId, opening: &Opening) -> Served {
         let stream = StreamKey { session: opening.session, stream: opening.stream };
         let (memory_outbox, from_memory) = mpsc::channel(LISTS_MAX);
-        rpc.door.memory().open_stream(stream, memory_outbox);
+        let in_memory = rpc.door.memory().open_stream(stream, memory_outbox);
         let reads = ReadQuota::default();
         Served {
             stream,
-            answers: AnswerEncoder::new(rpc, opening, reads.clone()),
+            named,
+            answers: AnswerEncoder::new(rpc, caller, opening, reads.clone()),
             deferrable: Deferrable::default(),
             from_memory,
             reads,
             admission: None,
+            _in_memory: in_memory,
         }
     }
 
@@ -71,7 +78,8 @@ impl Served {
             reads: std::mem::take(&mut asked.statuses),
             ..AdmittedFrame::default()
         };
-        let sender = Sender { caller, stream: self.stream, reads: &self.reads };
+        let (stream, session) = (self.stream, self.named);
+        let sender = Sender { caller, stream, session, reads: &self.reads };
         frame.add(rpc, sender, operations, acked_through);
         let in_memory = std::mem::take(&mut frame.in_memory);
         asked.done_here += frame.failures.len();
@@ -97,9 +105,11 @@ impl Served {
 
     /// What else the efficiency tier has delivered, so that it takes one frame and one write.
     pub(super) fn gather_from_memory(&mut self, told: &mut Vec<Delivery>) {
-        while told.len() < ANSWERS_PER_FRAME_TARGET
+        let mut gathered = weight(told);
+        while gathered < WEIGHT_PER_FRAME_TARGET
             && let Ok(more) = self.from_memory.try_recv()
         {
+            gathered += weight(&more);
             told.extend(more);
         }
     }

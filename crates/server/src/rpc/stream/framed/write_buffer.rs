@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use holdfast_proto::plain;
 use prost::Message;
 
-use super::super::super::serve::RESPONSE_BYTES_MAX;
-use super::byte_stream::ByteStream;
+use super::super::super::message_sizes::RESPONSE_BYTES_MAX;
+use crate::transport::ByteStream;
 
 /// A client that takes nothing for so long is let go of, though its connection stands.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,8 +1,11 @@
-//! Where what a stream is told goes.
+//! Where answers, and what a stream is told, go.
 
-use holdfast_engine::{CutOff, Delivery, Streams};
-use tokio::sync::mpsc;
+use holdfast_engine::{Answer, CutOff, Delivery, Streams};
 use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{mpsc, oneshot};
+
+/// Where the answer to a command goes.
+pub(crate) type ReplyTo = holdfast_engine::ReplyTo<oneshot::Sender<Answer>>;
 
 /// Of a stream that a task serves.
 pub(crate) type TaskOutbox = mpsc::Sender<Vec<Delivery>>;
@@ -15,7 +18,7 @@ pub(crate) enum Outbox {
 }
 
 /// Waits for nothing.
-pub(super) fn put(outbox: &TaskOutbox, told: Vec<Delivery>) -> Result<(), CutOff> {
+pub(crate) fn put(outbox: &TaskOutbox, told: Vec<Delivery>) -> Result<(), CutOff> {
     outbox.try_send(told).map_err(|error| match error {
         TrySendError::Full(_) => CutOff::SlowReader,
         TrySendError::Closed(_) => CutOff::Gone,
@@ -28,7 +31,7 @@ pub(crate) fn put_all(streams: &mut Streams<TaskOutbox>) {
 }
 
 /// A stream that does not read is cut off: dropping its outbox ends it.
-pub(super) fn warn_of(told: Result<(), CutOff>) -> Result<(), CutOff> {
+pub(crate) fn warn_of(told: Result<(), CutOff>) -> Result<(), CutOff> {
     if told == Err(CutOff::SlowReader) {
         tracing::warn!("a stream is cut off: its client does not read");
     }

@@ -1,0 +1,52 @@
+//! The policy, and what it allows to a session.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+
+use crate::model::access::change::{AccessChange, AccessRefusal};
+use crate::model::access::identity::Identity;
+use crate::model::id::SessionId;
+use crate::state::access::Grants;
+use crate::state::table::LockTable;
+
+impl LockTable {
+    pub(crate) fn change_policy(
+        &mut self,
+        expected: Option<u64>,
+        changes: &[AccessChange],
+    ) -> Result<u64, AccessRefusal> {
+        self.access.change(expected, changes)?;
+        #[cfg(feature = "planted")]
+        if crate::planted::Bug::StaleGrants.is_active() {
+            return Ok(self.access.generation());
+        }
+        self.compiled_grants.forget();
+        Ok(self.access.generation())
+    }
+
+    /// What the identity may do now.
+    pub(crate) fn grants_of_identity(&mut self, identity: &Identity) -> Arc<Grants> {
+        self.compiled_grants.of(&self.access, identity)
+    }
+
+    /// What the session may do now; none if nothing that it does is checked.
+    pub(crate) fn grants_of_session(&mut self, id: SessionId) -> Option<Arc<Grants>> {
+        if self.identified_sessions == 0 {
+            return None;
+        }
+        let identity = self.sessions.get(&id)?.identity.as_deref()?;
+        Some(self.compiled_grants.of(&self.access, identity))
+    }
+
+    /// From now on the session is checked as this identity; without one, it is not.
+    pub(crate) fn set_identity(&mut self, id: SessionId, identity: Option<Box<Identity>>) {
+        let is_known = identity.is_some();
+        let before = self.change_session(id, |session| {
+            core::mem::replace(&mut session.identity, identity).is_some()
+        });
+        if let Some(was_known) = before {
+            self.identified_sessions += usize::from(is_known);
+            self.identified_sessions -= usize::from(was_known);
+        }
+    }
+}

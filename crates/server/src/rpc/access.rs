@@ -1,0 +1,103 @@
+//! `ShowAccess`, `ChangeAccess`, `WhoAmI`: who may do what.
+
+use holdfast_core::{Outcome, RoleName};
+use holdfast_proto::failure::rejected;
+use holdfast_proto::v1::access_service_server::AccessService;
+use holdfast_proto::v1::{
+    ChangeAccessRequest, ChangeAccessResponse, Failure, ShowAccessRequest, ShowAccessResponse,
+    WhoAmIRequest, WhoAmIResponse,
+};
+use holdfast_proto::{decode, encode};
+use holdfast_service::{Caller, Method};
+use tokio::time::timeout;
+use tonic::{Request, Response, Status};
+
+use super::failure::{bug, took_too_long, unavailable};
+use super::reads::{self, ReadRequest};
+use super::route::Destination;
+use super::unary::CALL_TIMEOUT;
+use super::{Rpc, grpc};
+use crate::shard::{Query, ReadAnswer, ReadData};
+
+impl ReadRequest for ShowAccessRequest {
+    const METHOD: Method = Method::ShowAccess;
+    type Response = ShowAccessResponse;
+
+    fn query(&self) -> Result<Query, Failure> {
+        Ok(Query::Access)
+    }
+
+    fn response(&self, answer: ReadAnswer) -> Option<ShowAccessResponse> {
+        let ReadData::Access(access) = answer.data else { return None };
+        Some(encode::access::show(&access))
+    }
+}
+
+pub(super) async fn change(
+    rpc: &Rpc,
+    caller: Caller,
+    request: ChangeAccessRequest,
+) -> Result<ChangeAccessResponse, Failure> {
+    const METHOD: Method = Method::ChangeAccess;
+    let _permit = rpc.door.begin(METHOD)?;
+    let command = decode::change_access(request.clone(), &caller.on_behalf_of.to_string())?;
+    let command = rpc.door.admit(&caller, METHOD, command)?;
+    let carried_out = async {
+        match rpc.destination(&caller, METHOD).await? {
+            Destination::Here => {
+                let answer = rpc.door.call(command, None).await?;
+                match answer.result {
+                    Ok(Outcome::AccessChanged { generation }) => {
+                        Ok(ChangeAccessResponse { generation })
+                    }
+                    Ok(Outcome::Rejected(rejection)) => Err(rejected(rejection)),
+                    Ok(_) => Err(bug("a change of the policy was answered as something else")),
+                    Err(reason) => Err(unavailable(reason, &rpc.membership)),
+                }
+            }
+            Destination::At(leader) => rpc.forwarding.call(leader, &caller, METHOD, &request).await,
+        }
+    };
+    timeout(CALL_TIMEOUT, carried_out).await.unwrap_or_else(|_| Err(took_too_long()))
+}
+
+fn who_am_i(rpc: &Rpc, caller: &Caller) -> Result<WhoAmIResponse, Failure> {
+    let _permit = rpc.door.begin(Method::WhoAmI)?;
+    rpc.door.admit(caller, Method::WhoAmI, ())?;
+    let access = rpc.door.service().policy().access();
+    let names =
+        |roles: &mut dyn Iterator<Item = &RoleName>| roles.map(RoleName::to_string).collect();
+    let identity = caller.identity();
+    let bound = identity.and_then(|identity| access.roles().bindings.get(&identity.principal));
+    Ok(WhoAmIResponse {
+        principal: caller.on_behalf_of.to_string(),
+        claimed_roles: names(&mut identity.into_iter().flat_map(|identity| &identity.claimed)),
+        mode: rpc.door.service().mode().name().to_owned(),
+        generation: access.generation(),
+        roles: names(&mut bound.into_iter().flatten()),
+    })
+}
+
+#[tonic::async_trait]
+impl AccessService for Rpc {
+    async fn show_access(
+        &self,
+        request: Request<ShowAccessRequest>,
+    ) -> Result<Response<ShowAccessResponse>, Status> {
+        grpc::call(request, |caller, request| reads::serve(self, caller, request)).await
+    }
+
+    async fn change_access(
+        &self,
+        request: Request<ChangeAccessRequest>,
+    ) -> Result<Response<ChangeAccessResponse>, Status> {
+        grpc::call(request, |caller, request| change(self, caller, request)).await
+    }
+
+    async fn who_am_i(
+        &self,
+        request: Request<WhoAmIRequest>,
+    ) -> Result<Response<WhoAmIResponse>, Status> {
+        grpc::call(request, |caller, _| async move { who_am_i(self, &caller) }).await
+    }
+}

@@ -1,0 +1,422 @@
+//! Who may do what, on whole nodes: without credentials nothing is done; each role may do what its verbs say, at the leader
+//! and at a follower, by call, by stream and by framed stream; a session belongs to its principal.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use holdfast_core::{BuiltInRole, Rule, Verb as Right, Verbs};
+use holdfast_proto::AccessToken;
+use holdfast_proto::plain;
+use holdfast_proto::v1::access_change::Change;
+use holdfast_proto::v1::access_service_client::AccessServiceClient;
+use holdfast_proto::v1::acquire_response::Outcome;
+use holdfast_proto::v1::{self, Failure, Reason, answer, operation};
+use holdfast_server::{AuthMode, bootstrap_token};
+use holdfast_service::{Front, Kind, Method, Verb};
+use support::every_method::{call_everything, with};
+use support::framed::{FramedClient, Received, acquire, heartbeat, opening, release};
+use support::{Client, Cluster, connect, eventually, http_get, new_session};
+use tonic::transport::{Channel, Endpoint};
+
+struct Secured {
+    cluster: Cluster,
+    admin: String,
+    leader: usize,
+    follower: usize,
+}
+
+/// The value of the header.
+fn bearer(token: &str) -> String {
+    format!("Bearer {token}")
+}
+
+async fn access_client(address: &str) -> AccessServiceClient<Channel> {
+    let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
+    AccessServiceClient::new(endpoint.connect().await.unwrap())
+}
+
+/// A new token, and what makes it known.
+fn new_token(name: &str) -> (String, Change) {
+    let token = AccessToken::random().unwrap();
+    let info = v1::AccessTokenInfo {
+        id: format!("{:016x}", token.id),
+        principal: format!("token:{name}"),
+        ..Default::default()
+    };
+    let digest = token.digest().to_vec();
+    let put = Change::PutToken(v1::NewAccessToken { info: Some(info), digest });
+    (token.to_secret_text(), put)
+}
+
+fn grant(name: &str, role: &str) -> Change {
+    let principal = format!("token:{name}");
+    Change::Grant(v1::AccessBinding { principal, roles: vec![role.into()] })
+}
+
+fn request(changes: Vec<Change>) -> v1::ChangeAccessRequest {
+    let changes = changes.into_iter().map(|change| v1::AccessChange { change: Some(change) });
+    v1::ChangeAccessRequest { changes: changes.collect(), ..Default::default() }
+}
+
+impl Secured {
+    async fn start() -> Secured {
+        let cluster = Cluster::start_with(3, |config| config.auth.mode = AuthMode::Required).await;
+        let bootstrap = bootstrap_token(&cluster.configs[0].data_dir).unwrap().to_secret_text();
+        let (admin, put) = new_token("root");
+        // Rules are adopted when all nodes have met.
+        let first = request(vec![put, grant("root", "admin")]);
+        eventually("the first administrator is made", async || {
+            let mut access = access_client(&cluster.address(0)).await;
+            let header = bearer(&bootstrap);
+            access.change_access(with(first.clone(), Some(("authorization", &header)))).await.ok()
+        })
+        .await;
+        let mut secured = Secured { cluster, admin, leader: 0, follower: 0 };
+        secured.leader = secured.find_leader().await;
+        secured.follower = (secured.leader + 1) % 3;
+        secured.known_everywhere().await;
+        secured
+    }
+
+    async fn find_leader(&self) -> usize {
+        let header = bearer(&self.admin);
+        eventually("there is a leader", async || {
+            let mut client = self.cluster.client(0).await;
+            let asked =
+                with(v1::ClusterStatusRequest::default(), Some(("authorization", &*header)));
+            let status = client.cluster_status(asked).await.ok()?.into_inner();
+            let leader = status.groups[0].leader;
+            (leader > 0).then(|| leader as usize - 1)
+        })
+        .await
+    }
+
+    async fn generation(&self, node: usize) -> Option<u64> {
+        let mut access = access_client(&self.cluster.address(node)).await;
+        let header = bearer(&self.admin);
+        let asked = with(v1::WhoAmIRequest {}, Some(("authorization", &*header)));
+        access.who_am_i(asked).await.ok().map(|answer| answer.into_inner().generation)
+    }
+
+    /// Every node has applied the policy, and reaches the leader.
+    async fn known_everywhere(&self) {
+        let header = bearer(&self.admin);
+        for node in 0..3 {
+            eventually("the node knows the policy and the leader", async || {
+                let newest = self.generation(self.leader).await?;
+                let asked = v1::StatusRequest { name: "any".into(), request_id: 0 };
+                let asked = with(asked, Some(("authorization", &*header)));
+                self.cluster.client(node).await.status(asked).await.ok()?;
+                (self.generation(node).await? == newest).then_some(())
+            })
+            .await;
+        }
+    }
+
+    async fn change(&self, request: v1::ChangeAccessRequest) {
+        let mut access = access_client(&self.cluster.address(self.follower)).await;
+        let header = bearer(&self.admin);
+        access.change_access(with(request, Some(("authorization", &*header)))).await.unwrap();
+        self.known_everywhere().await;
+    }
+
+    /// A token of a principal with this role.
+    async fn token(&self, name: &str, role: &str) -> String {
+        let (token, put) = new_token(name);
+        self.change(request(vec![put, grant(name, role)])).await;
+        token
+    }
+
+    /// The role `own`: a user of `own/*` alone.
+    async fn put_own_role(&self) {
+        let verbs = ["read", "shared", "exclusive", "permit", "elect", "transfer", "efficiency"];
+        let rule = |verbs: &[&str], pattern: &str| v1::AccessRule {
+            verbs: verbs.iter().map(|verb| (*verb).to_owned()).collect(),
+            pattern: pattern.into(),
+        };
+        let rules = vec![rule(&verbs, "own/*"), rule(&["connect"], "")];
+        self.change(request(vec![Change::PutRole(v1::AccessRole { name: "own".into(), rules })]))
+            .await;
+    }
+}
+
+/// What the verb of a row is in a role.
+fn right(verb: Verb) -> Option<Right> {
+    Some(match verb {
+        Verb::Open | Verb::Authenticated => return None,
+        Verb::Connect => Right::Connect,
+        Verb::Read => Right::Read,
+        Verb::Lock => Right::Exclusive,
+        Verb::Elect => Right::Elect,
+        Verb::Transfer => Right::Transfer,
+        Verb::Break => Right::Break,
+        Verb::Move => Right::Move,
+        Verb::Freeze => Right::Freeze,
+        Verb::SetPermits => Right::SetPermits,
+        Verb::KillSession => Right::KillSession,
+        Verb::Sessions => Right::Sessions,
+        Verb::ClusterRead => Right::ClusterRead,
+        Verb::ClusterChange => Right::ClusterChange,
+        Verb::Snapshot => Right::Snapshot,
+        Verb::Metrics => Right::Metrics,
+        Verb::Access => Right::Access,
+    })
+}
+
+fn grpc_methods() -> impl Iterator<Item = Method> {
+    Method::ALL
+        .iter()
+        .copied()
+        .filter(|method| matches!(method.row().front, Front::Grpc(_)) && *method != Method::Session)
+}
+
+/// Which methods were refused for this reason.
+async fn refused(address: &str, token: Option<&str>, reason: Reason) -> BTreeSet<Method> {
+    let value = token.map(bearer);
+    let header = value.as_deref().map(|value| ("authorization", value));
+    let failures = call_everything(address, header).await;
+    let is_it = |status: &tonic::Status| Failure::from_status(status).reason() == reason;
+    failures.into_iter().filter(|(_, status)| is_it(status)).map(|(method, _)| method).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_credentials_every_method_is_refused_except_probes() {
+    let secured = Secured::start().await;
+    let demanding: BTreeSet<Method> =
+        grpc_methods().filter(|method| method.row().verb != Verb::Open).collect();
+    let open: Vec<Method> = grpc_methods().filter(|it| !demanding.contains(it)).collect();
+    assert!(open.iter().all(|method| method.row().kind == Kind::Probe), "{open:?}");
+    for node in [secured.leader, secured.follower] {
+        let address = secured.cluster.address(node);
+        assert_eq!(refused(&address, None, Reason::Unauthenticated).await, demanding);
+        let unknown = AccessToken::random().unwrap().to_secret_text();
+        let all: BTreeSet<Method> = grpc_methods().collect();
+        assert_eq!(refused(&address, Some(&unknown), Reason::Unauthenticated).await, all);
+        assert_eq!(refused(&address, Some("hft_0_x"), Reason::Unauthenticated).await, all);
+
+        let mut framed = FramedClient::greet(&address).await;
+        framed.send(plain::FRAME, &support::framed::frame(vec![opening(0)])).await;
+        assert_eq!(framed.reason_of_end().await, Reason::Unauthenticated);
+        let mut client = connect(&address).await;
+        let frames = tokio_stream::once(support::framed::frame(vec![opening(0)]));
+        let mut answers = client.session(frames).await.unwrap().into_inner();
+        let status = answers.message().await.unwrap_err();
+        assert_eq!(Failure::from_status(&status).reason(), Reason::Unauthenticated);
+
+        let http = secured.cluster.http_address(node);
+        for method in Method::ALL {
+            let Front::Http(route) = method.row().front else { continue };
+            let path = route.replace("{file}", "style.css").replace("{action}", "break");
+            let (code, _) = http_get(&http, &path).await;
+            assert_eq!(code == 401, method.row().verb != Verb::Open, "{path}: {code}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_built_in_role_may_do_what_its_verbs_say_and_nothing_else() {
+    let secured = Secured::start().await;
+    for role in BuiltInRole::ALL {
+        let verbs = role.rules().into_iter().fold(Verbs::NONE, |all, rule| match rule {
+            Rule::Names { verbs, .. } | Rule::Cluster { verbs } => all.and(verbs),
+        });
+        let token = secured.token(role.name(), role.name()).await;
+        let may =
+            |method: &Method| right(method.row().verb).is_none_or(|right| verbs.contains(right));
+        let denied: BTreeSet<Method> = grpc_methods().filter(|method| !may(method)).collect();
+        for node in [secured.leader, secured.follower] {
+            let address = secured.cluster.address(node);
+            let found = refused(&address, Some(&token), Reason::PermissionDenied).await;
+            assert_eq!(found, denied, "{role:?} at node {}", node + 1);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_role_for_some_names_gives_nothing_for_others() {
+    let secured = Secured::start().await;
+    secured.put_own_role().await;
+    let token = secured.token("owner", "own").await;
+    let allowed = |method: &Method| {
+        matches!(method.row().verb, Verb::Open | Verb::Authenticated | Verb::Connect)
+    };
+    let denied: BTreeSet<Method> = grpc_methods().filter(|method| !allowed(method)).collect();
+    for node in [secured.leader, secured.follower] {
+        let address = secured.cluster.address(node);
+        assert_eq!(refused(&address, Some(&token), Reason::PermissionDenied).await, denied);
+        let header = bearer(&token);
+        let mut client = connect(&address).await;
+        for (prefix, is_allowed) in [("own/", true), ("own/a", true), ("own", false), ("", false)] {
+            let asked = v1::ListRequest { prefix: prefix.into(), ..Default::default() };
+            let listed = client.list(with(asked, Some(("authorization", &*header)))).await;
+            assert_eq!(listed.is_ok(), is_allowed, "{prefix}: {listed:?}");
+        }
+    }
+}
+
+fn reason_of(result: answer::Result) -> Option<Reason> {
+    match result {
+        answer::Result::Failure(failure) => Some(failure.reason()),
+        _ => None,
+    }
+}
+
+fn all_of(request_id: u64, names: &[&str]) -> operation::Kind {
+    let member = |name: &&str| v1::Member { name: (*name).into(), ..Default::default() };
+    let members = names.iter().map(member).collect();
+    operation::Kind::AcquireAll(v1::AcquireAllRequest { request_id, members, ..Default::default() })
+}
+
+async fn framed_as(address: &str, token: &str) -> FramedClient {
+    let mut framed = FramedClient::greet(address).await;
+    let mut bytes = Vec::new();
+    let length = u32::try_from(token.len() + 1).unwrap();
+    bytes.extend(length.to_le_bytes());
+    bytes.push(plain::AUTH);
+    bytes.extend(token.as_bytes());
+    tokio::io::AsyncWriteExt::write_all(&mut framed.socket, &bytes).await.unwrap();
+    framed
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn on_a_framed_stream_each_name_is_checked_and_a_ban_counts_at_once() {
+    let secured = Secured::start().await;
+    secured.put_own_role().await;
+    for node in [secured.leader, secured.follower] {
+        let name = format!("framed-{node}");
+        let token = secured.token(&name, "own").await;
+        let address = secured.cluster.address(node);
+        let mut framed = framed_as(&address, &token).await;
+        framed.open().await;
+        let own = format!("own/{node}");
+        let held = framed.take_as(2, &own).await;
+        let denied = Some(Reason::PermissionDenied);
+        assert_eq!(reason_of(framed.ask(acquire(3, "other")).await), denied);
+        assert_eq!(reason_of(framed.ask(all_of(4, &["own/x", "other"])).await), denied);
+        assert_eq!(reason_of(framed.ask(all_of(5, &["own/x", "own/y"])).await), None);
+        let status = v1::StatusRequest { request_id: 6, name: "other".into() };
+        assert_eq!(reason_of(framed.ask(operation::Kind::Status(status)).await), denied);
+
+        secured.change(request(vec![Change::Ban(format!("token:{name}"))])).await;
+        assert_eq!(reason_of(framed.ask(acquire(7, "own/z")).await), denied);
+        assert_eq!(reason_of(framed.ask(heartbeat(8)).await), denied);
+        assert_eq!(reason_of(framed.ask(release(9, &own, held)).await), None, "it may let go");
+        let mut again = framed_as(&address, &token).await;
+        again.send(plain::FRAME, &support::framed::frame(vec![opening(0)])).await;
+        assert!(
+            matches!(again.next().await, Received::End(end) if end.reason() == Reason::Unauthenticated)
+        );
+    }
+}
+
+async fn open_session(client: &mut Client, token: &str) -> Result<String, Reason> {
+    let session_id = new_session();
+    let opened = v1::OpenSessionRequest {
+        session_id: session_id.clone(),
+        ttl_ms: 60_000,
+        ..Default::default()
+    };
+    let opened = client.open_session(with(opened, Some(("authorization", &*bearer(token))))).await;
+    opened.map(|_| session_id).map_err(|status| Failure::from_status(&status).reason())
+}
+
+async fn take(client: &mut Client, token: &str, session: &str, name: &str) -> Result<bool, Reason> {
+    let request = support::acquire(session, 1, name, 0);
+    let taken = client.acquire(with(request, Some(("authorization", &*bearer(token))))).await;
+    let taken = taken.map_err(|status| Failure::from_status(&status).reason())?;
+    Ok(matches!(taken.into_inner().outcome, Some(Outcome::Granted(_))))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stolen_session_id_is_useless_and_no_file_has_it() {
+    let secured = Secured::start().await;
+    let (alice, mallory) = (secured.token("alice", "user").await, secured.token("m", "user").await);
+    let mut client = secured.cluster.client(secured.follower).await;
+    let session = open_session(&mut client, &alice).await.unwrap();
+    assert_eq!(take(&mut client, &alice, &session, "wallet").await, Ok(true));
+    let stolen = take(&mut client, &mallory, &session, "keys").await;
+    assert_eq!(stolen, Err(Reason::UnknownSession));
+    let secret = session.parse::<holdfast_proto::SessionId>().unwrap().to_bytes();
+    let mut reversed = secret;
+    reversed.reverse();
+    for config in &secured.cluster.configs {
+        for found in files_under(&config.data_dir) {
+            let has = |wanted: &[u8]| found.windows(wanted.len()).any(|part| part == wanted);
+            assert!(!has(&secret) && !has(&reversed) && !has(session.as_bytes()));
+        }
+    }
+}
+
+fn files_under(directory: &Path) -> Vec<Vec<u8>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(files_under(&path));
+        } else {
+            found.push(std::fs::read(&path).unwrap());
+        }
+    }
+    assert!(!found.is_empty());
+    found
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_that_a_caller_may_not_read_are_hidden_from_it() {
+    let secured = Secured::start().await;
+    secured.put_own_role().await;
+    let (owner, user) = (secured.token("o", "own").await, secured.token("u", "user").await);
+    let leader = secured.cluster.address(secured.leader);
+    let mut holder = framed_as(&leader, &user).await;
+    holder.open().await;
+    holder.take("own/a").await;
+    let mut waiter = framed_as(&leader, &user).await;
+    waiter.open().await;
+    let operation::Kind::AcquireAll(mut both) = all_of(2, &["own/a", "secret/b"]) else { panic!() };
+    both.wait_ms = 60_000;
+    let frame = support::framed::frame(vec![operation::Kind::AcquireAll(both)]);
+    waiter.send(plain::FRAME, &frame).await;
+    for node in [secured.leader, secured.follower] {
+        let mut client = secured.cluster.client(node).await;
+        for (token, is_shown) in [(&owner, false), (&user, true)] {
+            let header = bearer(token);
+            let why = eventually("the waiter waits", async || {
+                let asked = v1::WhyRequest { name: "own/a".into() };
+                let asked = with(asked, Some(("authorization", &*header)));
+                let why = client.why(asked).await.unwrap().into_inner();
+                (!why.status.as_ref().unwrap().waiters.is_empty()).then_some(why)
+            })
+            .await;
+            assert_eq!(format!("{why:?}").contains("secret/b"), is_shown, "{why:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_bootstrap_token_makes_the_first_administrator_and_then_nothing() {
+    let secured = Secured::start().await;
+    for node in 0..3 {
+        let token = bootstrap_token(&secured.cluster.configs[node].data_dir).unwrap();
+        let address = secured.cluster.address(node);
+        let all: BTreeSet<Method> = grpc_methods().collect();
+        let text = token.to_secret_text();
+        assert_eq!(refused(&address, Some(&text), Reason::Unauthenticated).await, all);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn in_permissive_mode_nothing_is_refused() {
+    let cluster = Cluster::start_with(1, |config| config.auth.mode = AuthMode::Permissive).await;
+    let failures = call_everything(&cluster.address(0), None).await;
+    for (method, status) in failures {
+        let reason = Failure::from_status(&status).reason();
+        assert!(
+            !matches!(reason, Reason::Unauthenticated | Reason::PermissionDenied),
+            "{method:?}: {status:?}"
+        );
+    }
+}

@@ -1,0 +1,107 @@
+//! An administrator who takes rights from clients and gives them back. From its first change on, all nodes demand to know
+//! who a client is, so that sessions which come from then on are checked against the policy.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use holdfast_core::{
+    AccessChange, ChangeAccess, Event, Pattern, RoleName, Roles, Rule, Scope, Verb, Verbs,
+};
+
+use crate::client::principal;
+use crate::fault::Undo;
+use crate::history::RealTime;
+use crate::node::Incoming;
+use crate::world::{Due, World};
+
+/// What clients may do is mended so often.
+const MEND_US: u64 = 2_000_000;
+/// The patterns of a role from which some are left out.
+const PATTERNS: [&str; 6] = ["own-*", "hot-*", "mix-0", "mix-1", "mix-2*", "sem-*"];
+
+#[derive(Debug, Default)]
+pub(crate) struct Administrator {
+    /// A policy was in force at some node: clients say who they are.
+    pub(crate) is_checked: bool,
+    /// It has begun, and looks after the policy.
+    is_at_work: bool,
+    /// Faults that have taken rights and are not over.
+    revocations: usize,
+}
+
+fn role() -> Option<RoleName> {
+    RoleName::parse("clients").ok()
+}
+
+/// To connect, and to use locks of these names.
+fn rules(patterns: &[&str]) -> Vec<Rule> {
+    let mut uses = Verbs::of(Verb::ALL).within(Scope::Names);
+    uses = uses.without(Verbs::of(&[Verb::Break, Verb::Move, Verb::Freeze, Verb::SetPermits]));
+    let names = patterns.iter().filter_map(|pattern| {
+        let pattern = Pattern::parse(pattern).ok()?;
+        Rule::on_names(uses, pattern)
+    });
+    names.chain(Rule::on_cluster(Verbs::of(&[Verb::Connect]))).collect()
+}
+
+impl World {
+    /// Everything is allowed to every client.
+    fn everything(&self) -> Option<Roles> {
+        let role = role()?;
+        let clients = (0..self.clients.len()).filter_map(principal);
+        let bindings = clients.map(|client| (client, BTreeSet::from([role.clone()]))).collect();
+        Some(Roles { roles: BTreeMap::from([(role, rules(&["*"]))]), bindings })
+    }
+
+    pub(crate) fn revoke(&mut self) -> Option<Undo> {
+        if !self.administrator.is_checked {
+            if !std::mem::replace(&mut self.administrator.is_at_work, true) {
+                self.agenda.plan(self.now, Due::MendAccess);
+            }
+            return None;
+        }
+        let client = principal(self.fault_rng.index(self.clients.len()))?;
+        let change = match self.fault_rng.below(3) {
+            0 => AccessChange::Ban { principal: client },
+            1 => AccessChange::Revoke { principal: client, role: role()? },
+            _ => {
+                let mut patterns = PATTERNS.to_vec();
+                self.fault_rng.shuffle(&mut patterns);
+                patterns.truncate(self.fault_rng.between(2, 5) as usize);
+                AccessChange::PutRole { role: role()?, rules: rules(&patterns) }
+            }
+        };
+        let end_sessions = self.fault_rng.percent(30);
+        self.change_access(change, end_sessions)?;
+        self.administrator.revocations += 1;
+        Some(Undo::GiveRightsBack)
+    }
+
+    pub(crate) fn give_rights_back(&mut self) {
+        self.administrator.revocations = self.administrator.revocations.saturating_sub(1);
+    }
+
+    /// Makes the policy whole if nothing is meant to be missing. A leader may have been lost with the change before.
+    pub(crate) fn mend_access(&mut self) {
+        self.agenda.plan(RealTime(self.now.0 + MEND_US), Due::MendAccess);
+        let Some(everything) = self.everything() else { return };
+        let leader = self.leader().and_then(|leader| self.nodes[leader].replica());
+        let in_force = leader.map(|replica| replica.table().access().roles());
+        if self.administrator.revocations == 0 && in_force.is_some_and(|it| *it != everything) {
+            self.change_access(AccessChange::Replace(everything), false);
+        }
+    }
+
+    fn change_access(&mut self, change: AccessChange, end_sessions: bool) -> Option<()> {
+        let leader = self.leader()?;
+        self.trace.line(self.now, || format!("administrator: {change:?}"));
+        let (by, expected, changes) = ("cert:administrator".into(), None, [change].into());
+        let change = ChangeAccess { by, expected, changes, end_sessions };
+        let after = self.fault_rng.between(200, 50_000);
+        self.schedule_input(leader, Incoming::ChangeAccess(Box::new(change)), after);
+        Some(())
+    }
+
+    pub(crate) fn note_policy(&mut self, event: &Event) {
+        self.administrator.is_checked |= matches!(event, Event::AccessChanged { .. });
+    }
+}
