@@ -25,7 +25,6 @@ pub fn check(history: &Evidence<'_>, promises: &Promises) -> Vec<Violation> {
         return findings.into_violations();
     }
     let sessions = sessions(history);
-    let policy_changes = history.policy_changes();
     let mut open: BTreeMap<SessionId, ()> = BTreeMap::new();
     let mut holds: BTreeMap<(SessionId, RequestId, &LockName), Held> = BTreeMap::new();
     for entry in history.log() {
@@ -36,15 +35,7 @@ pub fn check(history: &Evidence<'_>, promises: &Promises) -> Vec<Violation> {
                 Event::SessionEnded { session, reason, .. } => {
                     open.remove(session);
                     let Some(known) = sessions.get(session) else { continue };
-                    known.ended(
-                        *session,
-                        *reason,
-                        at,
-                        history,
-                        promises,
-                        policy_changes,
-                        &mut findings,
-                    );
+                    known.ended(*session, *reason, at, history, promises, &mut findings);
                     if !matches!(reason, EndReason::Closed | EndReason::Killed)
                         && let Some(bound) = &promises.expiry_bound
                     {
@@ -140,12 +131,15 @@ struct Known<'a> {
     operations: Vec<&'a ClientOperation>,
     ttl_ms: Option<u64>,
     linger_ms: Option<u64>,
+    policy_changes: bool,
 }
 
 fn sessions(history: &History) -> BTreeMap<SessionId, Known<'_>> {
     let mut sessions: BTreeMap<SessionId, Known<'_>> = BTreeMap::new();
+    let policy_changes = history.policy_changes();
     for operation in &history.operations {
         let known = sessions.entry(operation.session).or_default();
+        known.policy_changes = policy_changes;
         known.operations.push(operation);
         if let Input::OpenSession { ttl_ms } = operation.input {
             known.ttl_ms = Some(ttl_ms);
@@ -204,7 +198,6 @@ impl Known<'_> {
         at: RealTime,
         history: &History,
         promises: &Promises,
-        policy_changes: bool,
         findings: &mut Findings,
     ) {
         let span_ms = match (reason, self.ttl_ms, self.linger_ms) {
@@ -219,7 +212,7 @@ impl Known<'_> {
             .operations
             .iter()
             .filter(answered_before)
-            .filter_map(|operation| kept_alive_at(operation, policy_changes))
+            .filter_map(|operation| kept_alive_at(operation, self.policy_changes))
             .max();
         if let Some(last_sent) = last_sent
             && promises.is_early(history, last_sent, span_ms, at)
