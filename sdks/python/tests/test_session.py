@@ -13,7 +13,7 @@ from holdfast._core.requests import Entry
 from holdfast._core.session import Session
 from holdfast._core.state import Completed, Connect, Disconnect
 from holdfast._wire import decode
-from holdfast.errors import Busy, Closed, Lost, Rejected, TimedOut, Unavailable
+from holdfast.errors import Busy, Closed, Lost, Rejected, TimedOut, Unauthenticated, Unavailable
 
 SECOND = 1000 * MS
 TTL_MS = 30_000
@@ -119,6 +119,29 @@ def test_a_session_is_opened_by_the_first_request_and_sends_nothing_before_its_w
     (operation,) = player.frame()["operations"]
     assert operation["open"]["ttl_ms"] == TTL_MS
     assert player.frame() == {}
+
+
+def test_an_open_that_is_older_than_a_minute_gets_another_id() -> None:
+    player = Player().acquire("g", "a", wait_ms=600_000)
+    ids = []
+    for _ in range(2):
+        while player.session._link != "connecting":
+            player.time_passes()
+        assert player.session.handle_connected(player.now)
+        (operation,) = player.frame()["operations"]
+        ids.append(operation["open"]["session_id"])
+        player.after(40 * SECOND).breaks()
+        player.after(21 * SECOND)
+    assert ids[0] != ids[1]
+
+
+def test_a_client_that_every_node_denies_is_told_so() -> None:
+    player = Player().acquire("g", "a")
+    for _ in range(2):
+        player.session.handle_connect_failed(player.now, "no TLS connection", "denied")
+        player.settle()
+    assert isinstance(player.completed["g"], Unauthenticated)
+    assert player.connects == ["a:1", "b:2"]
 
 
 def test_an_unanswered_request_goes_out_again_under_its_old_id() -> None:
@@ -365,7 +388,7 @@ def test_nodes_that_refuse_the_connection_are_reported_after_a_second() -> None:
     player = Player().acquire("g", "a")
     while "g" not in player.completed:
         if player.session._link == "connecting":
-            player.session.handle_connect_failed(player.now, "refused", True)
+            player.session.handle_connect_failed(player.now, "refused", "refused")
             player.settle()
         else:
             player.time_passes()
@@ -377,7 +400,7 @@ def test_the_circuit_opens_after_three_seconds_and_closes_with_the_first_node_th
     player = holding().breaks()
     while player.session.breaker.is_closed:
         if player.session._link == "connecting":
-            player.after(300 * MS).session.handle_connect_failed(player.now, "no route", False)
+            player.after(300 * MS).session.handle_connect_failed(player.now, "no route", "not_made")
             player.settle()
         else:
             player.time_passes()

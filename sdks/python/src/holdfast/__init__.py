@@ -20,8 +20,10 @@ from .errors import (
     HoldfastError,
     InvalidEndpoints,
     Lost,
+    PermissionDenied,
     Rejected,
     TimedOut,
+    Unauthenticated,
     Unavailable,
 )
 
@@ -47,7 +49,9 @@ __all__ = [
     "Lock",
     "LockAll",
     "Lost",
+    "PermissionDenied",
     "Rejected",
     "TimedOut",
+    "Unauthenticated",
     "Unavailable",
 ]

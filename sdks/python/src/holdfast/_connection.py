@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 from typing import List, Optional, Tuple
 
+from ._security import Denied, Security
 from ._wire import END, FRAME, GREETING, PING, Message, NotDecodable, Pieces, decode, piece
 
 _CONNECT_TIMEOUT = 1.0
@@ -13,6 +15,7 @@ _CONNECT_TIMEOUT = 1.0
 _GREETING_TIMEOUT = 0.4
 _FAREWELL_TIMEOUT = 1.0
 _READ_BYTES = 64 * 1024
+_WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class StreamEnded(Exception):
@@ -23,12 +26,14 @@ class StreamEnded(Exception):
         super().__init__(failure.get("message", ""))
 
 
-def dial(address: str) -> socket.socket:
-    """A connection on which both sides have greeted."""
+def dial(address: str, security: Security) -> socket.socket:
+    """A connection on which both sides have greeted, and the client has said who it is."""
     host, _, port = address.rpartition(":")
-    connected = socket.create_connection((host.strip("[]"), int(port)), _CONNECT_TIMEOUT)
+    host = host.strip("[]")
+    connected = socket.create_connection((host, int(port)), _CONNECT_TIMEOUT)
     try:
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connected = security.wrap(connected, host)
         connected.settimeout(_GREETING_TIMEOUT)
         connected.sendall(GREETING)
         greeting = b""
@@ -39,7 +44,12 @@ def dial(address: str) -> socket.socket:
             greeting += read
         if greeting != GREETING:
             raise ConnectionError("the program there is no Holdfast node: it does not greet back")
+        connected.sendall(security.introduction())
         connected.setblocking(False)
+    except ssl.SSLError as error:
+        # A node that does not accept our certificate says so after the handshake.
+        connected.close()
+        raise Denied(f"the node refused the connection: {error.reason or error}; check cert= and key=") from error
     except BaseException:
         connected.close()
         raise
@@ -74,7 +84,7 @@ class Connection:
         try:
             while self._unsent:
                 self._unsent = self._unsent[self.socket.send(self._unsent) :]
-        except BlockingIOError:
+        except _WOULD_BLOCK:
             pass
         except OSError:
             self._unsent = b""
@@ -83,20 +93,31 @@ class Connection:
         """The frames that have come, and whether the stream is over behind them."""
         frames: List[Message] = []
         try:
-            data = self.socket.recv(_READ_BYTES)
-            if not data:
-                return frames, StreamEnded({"message": "the stream ended", "retryable": True})
-            self._pieces.feed(data)
+            is_over = self._receive()
             for kind, content in self._pieces.take():
                 if kind == FRAME and content:
                     frames.append(decode("ServerFrame", content))
                 elif kind == END:
                     return frames, StreamEnded(decode("Failure", content))
-        except BlockingIOError:
-            pass
+            if is_over:
+                return frames, StreamEnded({"message": "the stream ended", "retryable": True})
         except (OSError, NotDecodable) as error:
             return frames, StreamEnded({"message": str(error), "retryable": True})
         return frames, None
+
+    def _receive(self) -> bool:
+        """Reads what has come. True if nothing more will."""
+        while True:
+            try:
+                data = self.socket.recv(_READ_BYTES)
+            except _WOULD_BLOCK:
+                return False
+            if not data:
+                return True
+            self._pieces.feed(data)
+            # TLS may hold more than the system says that there is to read.
+            if not isinstance(self.socket, ssl.SSLSocket):
+                return False
 
     def leave(self, with_farewell: bool) -> None:
         """With a farewell, the node knows that the session goes on elsewhere."""

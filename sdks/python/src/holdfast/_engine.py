@@ -32,6 +32,7 @@ from ._core.lease import MS
 from ._core.requests import WAITING_KINDS, Entry
 from ._core.session import Session
 from ._core.state import Completed, Connect, Disconnect, Queued
+from ._security import Denied, Security
 from ._wire import Message
 from .errors import Closed, Unavailable
 
@@ -40,6 +41,7 @@ _log = logging.getLogger("holdfast")
 #: A node of which nothing came for so long, though it owes an answer, is asked whether it is there, and then left.
 _PING_AFTER = 2_000 * MS
 _FOR_EVER = 1 << 62
+PLAIN = Security()
 
 
 class Call:
@@ -83,11 +85,19 @@ class Epoch:
 
 
 class Engine:
-    def __init__(self, endpoints: str, settings: Message, request_timeout: float, discover: bool) -> None:
+    def __init__(
+        self,
+        endpoints: str,
+        settings: Message,
+        request_timeout: float,
+        discover: bool,
+        security: Security = PLAIN,
+    ) -> None:
         _refuse_patched_threads()
         # To find mistakes at once, and not in the thread.
         Endpoints(endpoints)
         self._endpoints, self._discover = endpoints, discover
+        self._security = security.check()
         self._settings = settings
         self._request_timeout = int(request_timeout * 1000) * MS
         self._is_closed = False
@@ -307,12 +317,15 @@ class Engine:
         self._wake_if_late(session)
 
     def _dial(self, epoch: Epoch, number: int, address: str) -> None:
-        connected, words, is_refused = None, "", False
+        connected, words, contact = None, "", "not_made"
         try:
-            connected = dial(address)
-        except (OSError, UnicodeError) as error:
+            connected = dial(address, self._security)
+        except Denied as error:
+            words, contact = str(error), "denied"
+        except (OSError, ValueError) as error:
             words = "no connection within a second" if isinstance(error, socket.timeout) else str(error)
-            is_refused = getattr(error, "errno", None) == errno.ECONNREFUSED
+            if getattr(error, "errno", None) == errno.ECONNREFUSED:
+                contact = "refused"
 
         def dialled(now: int) -> None:
             session = self._session
@@ -320,7 +333,7 @@ class Engine:
                 if connected is not None:
                     connected.close()
             elif connected is None:
-                session.handle_connect_failed(now, words, is_refused)
+                session.handle_connect_failed(now, words, contact)
             elif session.handle_connected(now):
                 # The old connection is left first.
                 self._pump(session, now)

@@ -14,7 +14,7 @@ Message = Dict[str, Any]
 
 #: The first bytes of both sides. No HTTP begins so.
 GREETING = b"\xf5hs1"
-FRAME, PING, END = 0, 1, 2
+FRAME, PING, END, AUTH = 0, 1, 2, 3
 #: The longest piece that a node sends.
 PIECE_BYTES_MAX = 17 * 1024 * 1024
 

@@ -13,6 +13,7 @@ from ._core.requests import Entry
 from ._engine import Call, Engine
 from ._guards import HeldAll, HeldLock, outcome_of_all
 from ._owner import default_owner, settings_of
+from ._security import Credential, Security
 from ._status import Status
 from ._terms import WAIT_MAX, Metadata, Terms, check_name, metadata_bytes, mode_of, name_from, next_actor
 from .errors import Busy, Lost, TimedOut
@@ -88,10 +89,16 @@ class AsyncClient:
         application: Optional[str] = None,
         note: str = "",
         discover: bool = True,
+        ca: Optional[str] = None,
+        cert: Optional[str] = None,
+        key: Optional[str] = None,
+        verify: str = "cluster",
+        credential: Optional[Credential] = None,
     ) -> None:
         text = endpoints if isinstance(endpoints, str) else ",".join(endpoints)
         settings = settings_of(ttl, linger, default_owner(application, note))
-        self._engine = Engine(text, settings, request_timeout, discover)
+        security = Security(ca, cert, key, verify, credential)
+        self._engine = Engine(text, settings, request_timeout, discover, security)
 
     async def connect(self) -> "AsyncClient":
         """Opens the session now. Without it, the first request does."""

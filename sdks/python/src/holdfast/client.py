@@ -11,6 +11,7 @@ from ._core.requests import Entry
 from ._engine import Call, Engine
 from ._guards import HeldAll, HeldLock, outcome_of_all
 from ._owner import default_owner, settings_of
+from ._security import Credential, Security
 from ._status import Status
 from ._terms import WAIT_MAX, Metadata, Terms, actor_of_thread, check_name, metadata_bytes, mode_of, name_from
 from .errors import Busy, Lost, TimedOut
@@ -22,6 +23,10 @@ class Client:
     """One session with the cluster, for all threads of a program. It is opened by the first call that needs it.
 
     `endpoints` are one or more `host:port`, separated by commas or as a list. Times are in seconds.
+
+    With `ca`, the file of the cluster's authority, the client speaks TLS and nothing else. `cert` and `key` are the
+    files of its own certificate. `verify` compares the node's certificate with the `cluster` or with the `host`.
+    `credential` is a token (`hft_…`), or a function that returns the present one.
     """
 
     def __init__(
@@ -34,10 +39,16 @@ class Client:
         application: Optional[str] = None,
         note: str = "",
         discover: bool = True,
+        ca: Optional[str] = None,
+        cert: Optional[str] = None,
+        key: Optional[str] = None,
+        verify: str = "cluster",
+        credential: Optional[Credential] = None,
     ) -> None:
         text = endpoints if isinstance(endpoints, str) else ",".join(endpoints)
         settings = settings_of(ttl, linger, default_owner(application, note))
-        self._engine = Engine(text, settings, request_timeout, discover)
+        security = Security(ca, cert, key, verify, credential)
+        self._engine = Engine(text, settings, request_timeout, discover, security)
 
     def connect(self) -> "Client":
         """Opens the session now. Without it, the first request does."""

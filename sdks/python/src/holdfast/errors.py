@@ -13,8 +13,10 @@ __all__ = [
     "HoldfastError",
     "InvalidEndpoints",
     "Lost",
+    "PermissionDenied",
     "Rejected",
     "TimedOut",
+    "Unauthenticated",
     "Unavailable",
 ]
 
@@ -103,6 +105,14 @@ class Rejected(HoldfastError):
         self.retryable = reason in _RETRYABLE
         self.may_have_happened = may_have_happened
         super().__init__(message or reason)
+
+
+class Unauthenticated(Rejected):
+    """The cluster does not know this client: its certificate or its credential is missing, wrong or over."""
+
+
+class PermissionDenied(Rejected):
+    """The cluster knows this client, and its policy does not allow the request."""
 
 
 class Unavailable(HoldfastError):

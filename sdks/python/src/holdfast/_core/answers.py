@@ -6,7 +6,18 @@ from typing import Any, List, NamedTuple, Optional
 
 from .._messages import END_REASONS, REASONS, RELEASE_OUTCOMES
 from .._wire import Message
-from ..errors import Busy, Closed, Deadlock, Died, HoldfastError, Lost, Rejected, TimedOut
+from ..errors import (
+    Busy,
+    Closed,
+    Deadlock,
+    Died,
+    HoldfastError,
+    Lost,
+    PermissionDenied,
+    Rejected,
+    TimedOut,
+    Unauthenticated,
+)
 from .hold import SHARED, HeldAs, Hold, Loss
 from .lease import safe_end
 from .requests import Entry
@@ -17,6 +28,11 @@ _MOVES = frozenset({"not_leader", "no_quorum", "shutting_down", "out_of_space"})
 #: The time of a read is in no entry of the log. And a principal that was revoked may still give up what it has, which
 #: does not keep its session alive.
 _NO_SAMPLES = frozenset({"status", "close", "release", "cancel"})
+_DENIALS = {
+    "unauthenticated": Unauthenticated,
+    "credential_expired": Unauthenticated,
+    "permission_denied": PermissionDenied,
+}
 _UNKNOWN = "an answer that this version does not know"
 _LOSSES = {"ttl": "hold_ttl", "closed": "session_closed", "killed": "session_killed", "unspecified": "ended"}
 
@@ -48,7 +64,9 @@ def reason_of(failure: Message) -> str:
 
 
 def rejected(failure: Message) -> Rejected:
-    return Rejected(reason_of(failure), failure.get("message", ""), failure.get("may_have_happened", False))
+    reason = reason_of(failure)
+    kind = _DENIALS.get(reason, Rejected)
+    return kind(reason, failure.get("message", ""), failure.get("may_have_happened", False))
 
 
 def on_frame(state: State, now: int, frame: Message) -> Verdict:

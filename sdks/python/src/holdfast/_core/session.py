@@ -28,6 +28,9 @@ _APPROACH_SPAN_MIN = 6_000 * MS
 #: A cluster all of whose nodes refuse the connection is not there, and will hardly come.
 _REFUSED_PATIENCE = 1_000 * MS
 _CLOSING_PATIENCE = 2_000 * MS
+#: The cluster remembers the ids of ended sessions for two minutes. An open that is older gets a new id.
+_OPEN_FOR = 60_000 * MS
+_UNAUTHENTICATED = 96
 
 
 class Session:
@@ -139,16 +142,22 @@ class Session:
             self._is_approaching = False
         else:
             return False
+        opened_at = self.state.open_sent_at
+        if not self.state.is_open and opened_at is not None and now - opened_at > _OPEN_FOR:
+            self.state.id, self.state.open_sent_at = self._new_session_id(), None
         self._hello = self.state.hello(self._settings, now)
         self._is_hello_unsent = True
         self._link, self._until = "greeting", now + _HELLO_TIMEOUT
         return True
 
-    def handle_connect_failed(self, now: int, words: str, is_refused: bool) -> None:
+    def handle_connect_failed(self, now: int, words: str, contact: str) -> None:
+        """`contact` tells how far it got: not_made, refused (nothing listens there), or denied."""
         if self._link == "connecting":
             self.endpoints.could_not_reach(self._address)
-            failure = {"message": words, "retryable": True}
-            self._on_no_stream(now, "refused" if is_refused else "not_made", failure)
+            # If it was denied, another node may accept it. If none does, there will be no session.
+            is_denied = contact == "denied"
+            failure = {"message": words, "retryable": not is_denied, "reason": _UNAUTHENTICATED if is_denied else 0}
+            self._on_no_stream(now, contact, failure)
         elif self._link == "open":
             # It is served where it is.
             self._is_approaching = False
