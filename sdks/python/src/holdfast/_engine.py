@@ -202,6 +202,7 @@ class Engine:
                 now = _clock.now()
                 self._session.handle_close(now, call)
                 self._pump(self._session, now)
+                self._wake()
         return call
 
     @property
@@ -232,6 +233,30 @@ class Engine:
     # What the thread does.
 
     def _run(self, epoch: Epoch, session: Session) -> None:
+        has_failed = False
+        try:
+            self._loop(epoch, session)
+        except Exception:
+            has_failed = True
+            _log.exception("the thread of a session failed: its locks are lost, and the next request opens another")
+        with self._lock:
+            if has_failed:
+                session.handle_failure()
+                self._pump(session, _clock.now())
+            if epoch is self.epoch:
+                self._end_thread()
+                self._session = None if has_failed else session
+
+    def _end_thread(self) -> None:
+        for end in (self._wake_in, self._wake_out):
+            if end is not None:
+                end.close()
+        with self._callbacks_lock:
+            callbacks, self._callbacks = self._callbacks, None
+        if callbacks is not None:
+            callbacks.put(None)
+
+    def _loop(self, epoch: Epoch, session: Session) -> None:
         assert self._wake_in is not None
         while epoch is self.epoch:
             with self._lock:
@@ -245,28 +270,20 @@ class Engine:
                 due = self._next_timeout(session)
                 self._sleeps_until = _FOR_EVER if due is None else due
                 timeout = None if due is None else max(0, due - now) // MS + 1
-                connection = self._connection
-            if self._posts:
-                continue
-            poll = select.poll()
-            poll.register(self._wake_in, select.POLLIN)
-            if connection is not None:
-                writes = 0 if connection.has_room else select.POLLOUT
-                poll.register(connection, select.POLLIN | writes)
-            ready = {descriptor for descriptor, _ in poll.poll(timeout)}
+                poll = select.poll()
+                poll.register(self._wake_in, select.POLLIN)
+                # Another thread may leave the connection meanwhile, and then it wakes this one.
+                connection, descriptor = self._connection, -1
+                if connection is not None:
+                    descriptor = connection.fileno()
+                    poll.register(descriptor, select.POLLIN | (0 if connection.has_room else select.POLLOUT))
+            ready = {it for it, _ in poll.poll(timeout)}
             with self._lock:
                 self._sleeps_until = 0
                 if self._wake_in.fileno() in ready:
                     self._empty_wake()
                 if connection is not None and connection is self._connection:
-                    self._mind_connection(session, connection, connection.fileno() in ready)
-        with self._lock:
-            if epoch is self.epoch:
-                for end in (self._wake_in, self._wake_out):
-                    if end is not None:
-                        end.close()
-                if self._callbacks is not None:
-                    self._callbacks.put(None)
+                    self._mind_connection(session, connection, descriptor in ready)
 
     def _take_posts(self, now: int) -> None:
         while self._posts:
@@ -322,7 +339,8 @@ class Engine:
             connected = dial(address, self._security)
         except Denied as error:
             words, contact = str(error), "denied"
-        except (OSError, ValueError) as error:
+        except Exception as error:
+            # Also what the program's own function for credentials raises.
             words = "no connection within a second" if isinstance(error, socket.timeout) else str(error)
             if getattr(error, "errno", None) == errno.ECONNREFUSED:
                 contact = "refused"

@@ -128,6 +128,10 @@ class Session:
         if self._link == "idle" and not self._was_ever_open:
             self._refused_since = now
 
+    def handle_failure(self) -> None:
+        """The driver cannot go on. Holders and callers are told."""
+        self._finish()
+
     # What the network did.
 
     def handle_connected(self, now: int) -> bool:
