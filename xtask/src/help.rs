@@ -11,9 +11,18 @@ Verbs:
                             Compare Holdfast with etcd, ZooKeeper and Redis under the same loads, in one
                             run; docs/performance/method.md. On Debian, as root, that installs etcd-server,
                             zookeeper and redis-server by apt-get.
-  lint [--advisories]       Check formatting, clippy, documentation, Markdown, the shape of the
-                            workspace and its third-party dependencies. With --advisories, also check
-                            those against the advisory database, which is fetched over the network.
+  conformance [LIBRARY...] [--only NAME]
+                            Try whether client libraries follow docs/protocol.md, on a real cluster
+                            with faults, and whether the suite catches drivers that misbehave.
+  lint [--advisories] [--record-api]
+                            Check formatting, clippy, documentation, Markdown, the shape of the
+                            workspace, the compatibility of the client API and third-party
+                            dependencies. With --advisories, also check those against the advisory
+                            database, which is fetched over the network. With --record-api, only
+                            write additions to the client API down.
+  python [ARGUMENTS...]     Lint, type check and test sdks/python, in an environment of its own under
+                            target. The arguments are passed on to pytest. On Debian, as root, that
+                            installs python3-venv, postgresql and redis-server by apt-get.
   screenshots               Take pictures of the dashboard anew, into docs/screenshots. Needs chromium,
                             chromium-driver and some font, such as fonts-dejavu-core.
   stories [--only NAME] [--list] [--release]

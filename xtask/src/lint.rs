@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use crate::failure::Failure;
 use crate::process;
 
+mod api_compatibility;
 mod core_purity;
 mod dependency_direction;
 mod markdown;
@@ -14,14 +15,17 @@ mod third_party;
 
 pub(crate) struct Options {
     advisories: bool,
+    /// Only write down what is new in the client API.
+    record_api: bool,
 }
 
 impl Options {
     pub(crate) fn parse(arguments: &[OsString]) -> Result<Options, Failure> {
-        let mut options = Options { advisories: false };
+        let mut options = Options { advisories: false, record_api: false };
         for argument in arguments {
             match argument.to_str() {
                 Some("--advisories") => options.advisories = true,
+                Some("--record-api") => options.record_api = true,
                 _ => {
                     let unknown = argument.display();
                     return Err(Failure::Usage(format!("`lint` does not know `{unknown}`")));
@@ -33,8 +37,12 @@ impl Options {
 }
 
 pub(crate) fn run(options: Options) -> Result<(), Failure> {
-    let checks: [(&str, Check); 7] = [
+    if options.record_api {
+        return api_compatibility::record();
+    }
+    let checks: [(&str, Check); 8] = [
         ("formatting", formatting),
+        ("the compatibility of the client API", api_compatibility::check),
         ("the purity of holdfast-core", core_purity::check),
         ("the direction of dependencies", dependency_direction::check),
         ("Markdown", markdown::check),

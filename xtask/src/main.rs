@@ -14,10 +14,12 @@ mod book;
 mod built;
 mod chaos;
 mod compare;
+mod conformance;
 mod failure;
 mod help;
 mod lint;
 mod process;
+mod python;
 mod screenshots;
 mod servers;
 mod stories;
@@ -50,8 +52,10 @@ fn run(arguments: &[OsString]) -> Result<(), Failure> {
         Some("book") => book::run(rest),
         Some("chaos") => chaos::run(rest),
         Some("compare") => compare::run(rest),
+        Some("conformance") => conformance::run(rest),
         Some("stories") => stories::run(rest),
         Some("lint") => lint::run(lint::Options::parse(rest)?),
+        Some("python") => python::run(rest),
         Some("screenshots") => screenshots::run(rest),
         Some("test") => test::run(test::Options::parse(rest)?),
         Some("upgrade") => upgrade::run(&upgrade::Options::parse(rest)?),

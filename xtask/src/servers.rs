@@ -20,6 +20,9 @@ pub(crate) struct Server {
     pub(crate) debian_package: &'static str,
 }
 
+pub(crate) const PYTHON: Server =
+    Server { name: "Python", program: "python3", debian_package: "python3" };
+
 /// Wall clocks that jump.
 pub(crate) const FAKETIME: Server =
     Server { name: "libfaketime", program: "faketime", debian_package: "faketime" };

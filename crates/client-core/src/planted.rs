@@ -31,6 +31,10 @@ pub enum Bug {
     NeverHalfOpen,
     /// A request whose caller is gone, and that was granted, is not given back.
     AbandonedGrantKept,
+    /// A request is acknowledged once it was sent, before its answer came.
+    AckEarly,
+    /// A request whose caller is gone is not cancelled.
+    ForgetCancel,
 }
 
 const NONE: u8 = u8::MAX;

@@ -48,5 +48,7 @@ mod planted {
         (Bug::NoticeEndsNewerHold, "losses"),
         (Bug::NeverHalfOpen, "circuit"),
         (Bug::AbandonedGrantKept, "abandoned"),
+        (Bug::AckEarly, "resume"),
+        (Bug::ForgetCancel, "abandoned"),
     ];
 }

@@ -68,6 +68,11 @@ impl Network {
         self.clients.values().for_each(Wire::break_connections);
     }
 
+    /// The wires over which clients reach the nodes.
+    pub fn client_wires(&self) -> impl Iterator<Item = &Wire> {
+        self.clients.values()
+    }
+
     pub fn silence_clients(&self, node: u64) {
         if let Some(wire) = self.clients.get(&node) {
             wire.cut();

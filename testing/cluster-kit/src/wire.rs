@@ -26,7 +26,10 @@ pub struct Wire {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Condition {
-    is_cut: bool,
+    /// What the dialler sends does not arrive.
+    are_requests_cut: bool,
+    /// What it is sent does not arrive.
+    are_answers_cut: bool,
     delay: Duration,
     /// Connections of an earlier count are broken.
     breaks: u64,
@@ -59,7 +62,18 @@ impl Wire {
 
     /// Nothing passes any more, and nobody is told: connections stay, also new ones can be made.
     pub fn cut(&self) {
-        self.condition.send_modify(|condition| condition.is_cut = true);
+        self.cut_requests();
+        self.cut_answers();
+    }
+
+    /// As [`Wire::cut`], only for what the dialler sends.
+    pub fn cut_requests(&self) {
+        self.condition.send_modify(|condition| condition.are_requests_cut = true);
+    }
+
+    /// As [`Wire::cut`], only for what the dialler is sent. With [`Wire::break_connections`] it is lost for good.
+    pub fn cut_answers(&self) {
+        self.condition.send_modify(|condition| condition.are_answers_cut = true);
     }
 
     pub fn delay(&self, delay: Duration) {
@@ -69,8 +83,7 @@ impl Wire {
     /// No longer cut or slow.
     pub fn heal(&self) {
         self.condition.send_modify(|condition| {
-            condition.is_cut = false;
-            condition.delay = Duration::ZERO;
+            *condition = Condition { breaks: condition.breaks, ..Condition::default() };
         });
     }
 
@@ -83,6 +96,21 @@ impl Wire {
 impl Drop for Wire {
     fn drop(&mut self) {
         self.accepting.abort();
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Direction {
+    Requests,
+    Answers,
+}
+
+impl Condition {
+    fn is_cut(&self, direction: Direction) -> bool {
+        match direction {
+            Direction::Requests => self.are_requests_cut,
+            Direction::Answers => self.are_answers_cut,
+        }
     }
 }
 
@@ -114,8 +142,8 @@ async fn carry(near: TcpStream, far_end: FarEnd) {
     let (from_far, to_far) = far.into_split();
     let both = async {
         tokio::join!(
-            pump(from_near, to_far, far_end.clone()),
-            pump(from_far, to_near, far_end.clone())
+            pump(from_near, to_far, Direction::Requests, breaks, far_end.clone()),
+            pump(from_far, to_near, Direction::Answers, breaks, far_end.clone())
         )
     };
     let mut watching = condition.clone();
@@ -124,10 +152,20 @@ async fn carry(near: TcpStream, far_end: FarEnd) {
         _ = watching.wait_for(|condition| condition.breaks != breaks) => {}
     }
     // While the wire is cut, the end of one side is not told to the other either.
-    let _ = condition.wait_for(|condition| !condition.is_cut || condition.breaks != breaks).await;
+    let is_told = |condition: &Condition| {
+        let is_cut = condition.are_requests_cut || condition.are_answers_cut;
+        !is_cut || condition.breaks != breaks
+    };
+    let _ = condition.wait_for(is_told).await;
 }
 
-async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, far_end: FarEnd) {
+async fn pump(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    direction: Direction,
+    breaks: u64,
+    far_end: FarEnd,
+) {
     let FarEnd { mut condition, carried_bytes, .. } = far_end;
     let mut buffer = vec![0; BUFFER_BYTES];
     while let Ok(count @ 1..) = from.read(&mut buffer).await {
@@ -135,8 +173,12 @@ async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, far_end: FarEnd) 
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         }
-        if condition.wait_for(|condition| !condition.is_cut).await.is_err() {
-            return;
+        let is_over =
+            |condition: &Condition| !condition.is_cut(direction) || condition.breaks != breaks;
+        // A wire that is broken and healed in one moment has lost what it held up.
+        match condition.wait_for(is_over).await {
+            Ok(condition) if condition.breaks == breaks => {}
+            _ => return,
         }
         if to.write_all(&buffer[..count]).await.is_err() {
             return;
@@ -168,6 +210,20 @@ mod tests {
         wire.heal();
         far.read_exact(&mut word).await.unwrap();
         assert_eq!(&word, b"word");
+    }
+
+    #[tokio::test]
+    async fn answers_that_are_cut_are_lost_with_the_connection_while_requests_pass() {
+        let (wire, mut near, mut far) = connected().await;
+        wire.cut_answers();
+        far.write_all(b"lost").await.unwrap();
+        near.write_all(b"word").await.unwrap();
+        let mut word = [0; 4];
+        far.read_exact(&mut word).await.unwrap();
+        assert_eq!(&word, b"word");
+        wire.break_connections();
+        wire.heal();
+        assert!(matches!(near.read(&mut word).await, Ok(0) | Err(_)));
     }
 
     #[tokio::test]

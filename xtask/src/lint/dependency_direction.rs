@@ -85,6 +85,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "holdfast-conformance",
+        &["holdfast-client", "holdfast-client-core", "holdfast-cluster-kit", "holdfast-fence"],
+    ),
+    (
         "holdfast-stories",
         &["holdfast-client", "holdfast-cluster-kit", "holdfast-fence", "holdfast-proto"],
     ),

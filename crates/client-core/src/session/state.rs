@@ -219,6 +219,10 @@ impl<C> State<C> {
             entry.caller = None;
             entry.is_abandoned = true;
             let tier = entry.what.tier();
+            #[cfg(feature = "planted")]
+            if crate::planted::Bug::ForgetCancel.is_active() {
+                return;
+            }
             self.stage_own(What::Cancel { target: id, tier });
         }
     }

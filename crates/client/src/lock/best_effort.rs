@@ -59,6 +59,7 @@ impl LockRequest {
         }
     }
 
+    #[cfg_attr(not(feature = "redis"), expect(unused_variables, reason = "the cluster serves it"))]
     async fn ask_best_effort(&mut self, route: &Route) -> Result<Guard, AcquireError> {
         #[cfg(feature = "redis")]
         if let Some(store) = &route.external_store {

@@ -1,0 +1,85 @@
+//! The driver of the Rust library, for the conformance suite: JSON lines on standard input and output.
+//!
+//! - `requests`: what a request means to the library. `errors`: the library's errors, in the suite's words.
+//!
+//! With the feature `planted` it can be told to misbehave.
+
+mod errors;
+mod requests;
+
+use std::io::{BufRead, Write};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use crate::requests::Driver;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [option, mode] = arguments.as_slice()
+        && option == "--misbehave"
+        && !misbehave(mode)
+    {
+        return ExitCode::FAILURE;
+    }
+    let Ok(runtime) = tokio::runtime::Builder::new_multi_thread().enable_all().build() else {
+        return ExitCode::FAILURE;
+    };
+    let (answers, mut to_write) = mpsc::unbounded_channel::<Value>();
+    std::thread::spawn(move || {
+        while let Some(answer) = to_write.blocking_recv() {
+            let mut stdout = std::io::stdout().lock();
+            if writeln!(stdout, "{answer}").and_then(|()| stdout.flush()).is_err() {
+                return;
+            }
+        }
+    });
+    let driver = Arc::new(Driver::default());
+    for line in std::io::stdin().lock().lines() {
+        let Ok(line) = line else { break };
+        let Ok(request) = serde_json::from_str::<Value>(&line) else { continue };
+        let id = request["id"].clone();
+        let to_line = move |outcome: Result<Value, Value>| match outcome {
+            Ok(value) => json!({"id": id, "ok": value}),
+            Err(error) => json!({"id": id, "err": error}),
+        };
+        // What needs no waiting is answered before the next line is read.
+        if let Some(outcome) = driver.answer_at_once(&request) {
+            let _ = answers.send(to_line(outcome));
+            continue;
+        }
+        let (driver, answers) = (Arc::clone(&driver), answers.clone());
+        let cancelled = driver.cancellation_of(&request);
+        runtime.spawn(async move {
+            let outcome = tokio::select! {
+                outcome = driver.answer(&request) => outcome,
+                () = cancelled.notified() => Err(json!({"kind": "cancelled"})),
+            };
+            driver.forget_cancellation(&request);
+            let _ = answers.send(to_line(outcome));
+        });
+    }
+    ExitCode::SUCCESS
+}
+
+/// False if this build cannot.
+#[cfg(feature = "planted")]
+fn misbehave(mode: &str) -> bool {
+    use holdfast_client_core::planted::{Bug, activate};
+    let bug = match mode {
+        "no-margin" => Bug::NoMargin,
+        "retry-new-id" => Bug::ResendUnderNewId,
+        "ack-early" => Bug::AckEarly,
+        "forget-cancel" => Bug::ForgetCancel,
+        _ => return false,
+    };
+    activate(Some(bug));
+    true
+}
+
+#[cfg(not(feature = "planted"))]
+fn misbehave(_: &str) -> bool {
+    false
+}

@@ -1,0 +1,87 @@
+//! What is played. Level 1 (`locks`) has no faults, level 2 (`faults`) has.
+
+mod faults;
+mod locks;
+
+use std::fmt;
+use std::pin::Pin;
+
+use crate::finding::Checked;
+use crate::stage::Stage;
+
+pub(crate) struct Scenario {
+    pub(crate) name: &'static str,
+    pub(crate) level: Level,
+    /// What the driver must be able to do.
+    pub(crate) needs: Option<&'static str>,
+    play: for<'s, 'a> fn(&'s mut Stage<'a>) -> Playing<'s>,
+}
+
+type Playing<'s> = Pin<Box<dyn Future<Output = Checked> + 's>>;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Level {
+    Locks,
+    Faults,
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Level::Locks => "L1",
+            Level::Faults => "L2",
+        })
+    }
+}
+
+macro_rules! scenarios {
+    ($($name:literal $level:ident $($needs:literal)? => $play:path;)*) => {
+        &[$(Scenario {
+            name: $name,
+            level: Level::$level,
+            needs: [$(Some($needs),)? None][0],
+            play: |stage| Box::pin($play(stage)),
+        },)*]
+    };
+}
+
+pub(crate) const SCENARIOS: &[Scenario] = scenarios! {
+    "exclusive" Locks => locks::exclusive;
+    "busy-and-timed-out" Locks => locks::busy_and_timed_out;
+    "queue" Locks => locks::queue;
+    "shared" Locks => locks::shared;
+    "permits" Locks => locks::permits;
+    "reentrant" Locks => locks::reentrant;
+    "acquire-all" Locks => locks::acquire_all;
+    "convert" Locks => locks::convert;
+    "deadlock" Locks => locks::deadlock;
+    "died" Locks => locks::died;
+    "rejected" Locks => locks::rejected;
+    "broken" Locks => locks::broken_by_operator;
+    "session-killed" Locks => locks::session_killed;
+    "transfer" Locks => locks::transfer;
+    "own-ttl" Locks => locks::own_ttl;
+    "renew" Locks => locks::renew;
+    "auto-renew" Locks "auto_renew" => locks::auto_renew;
+    "election" Locks => locks::election;
+    "efficiency" Locks => locks::efficiency;
+    "close" Locks => locks::close;
+    "unavailable" Locks => locks::unavailable;
+    "connection-broken" Faults => faults::connection_broken;
+    "short-cut" Faults => faults::short_cut;
+    "cut-off" Faults => faults::cut_off;
+    "answer-lost-acquire" Faults => faults::answer_lost_acquire;
+    "answer-lost-release" Faults => faults::answer_lost_release;
+    "requests-cut" Faults => faults::requests_cut;
+    "leader-killed" Faults => faults::leader_killed;
+    "leader-moved" Faults => faults::leader_moved;
+    "stopped-past-ttl" Faults => faults::stopped_past_ttl;
+    "cancel-leaves-no-waiter" Faults "cancel" => faults::cancel_leaves_no_waiter;
+    "cancel-races-grant" Faults "cancel" => faults::cancel_races_grant;
+    "broken-while-away" Faults => faults::broken_while_away;
+    "fork" Faults "fork" => faults::fork;
+};
+
+pub(crate) async fn play(scenario: &Scenario, stage: &mut Stage<'_>) -> Checked {
+    (scenario.play)(stage).await
+}

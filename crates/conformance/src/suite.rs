@@ -1,0 +1,155 @@
+//! Plays the scenarios with a driver, and tells what it found.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use clap::Args;
+use holdfast_conformance::vectors;
+
+use crate::cluster::Cluster;
+use crate::driver::Driver;
+use crate::finding::{Finding, broken};
+use crate::scenarios::{self, Level, SCENARIOS, Scenario};
+use crate::stage::Stage;
+use crate::vector_check::check_vectors;
+
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// The `holdfast` binary to run.
+    #[arg(long)]
+    holdfast: PathBuf,
+    /// Only scenarios whose names contain this text.
+    #[arg(long)]
+    only: Option<String>,
+    /// Keep going after so many findings.
+    #[arg(long, default_value_t = 1_000)]
+    findings_max: usize,
+    /// The driver, and its arguments.
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    driver: Vec<String>,
+}
+
+/// How a driver can misbehave, and the scenario that must find it.
+const MISBEHAVIOURS: [(&str, &str); 4] = [
+    ("no-margin", "cut-off"),
+    ("retry-new-id", "answer-lost-acquire"),
+    ("ack-early", "answer-lost-release"),
+    ("forget-cancel", "cancel-leaves-no-waiter"),
+];
+
+pub(crate) fn list() {
+    for kind in vectors::KINDS {
+        println!("L0 vectors-{kind}");
+    }
+    for scenario in SCENARIOS {
+        println!("{} {}", scenario.level, scenario.name);
+    }
+}
+
+/// Whether the driver follows the protocol.
+pub(crate) async fn run(options: &Options) -> Result<bool, Finding> {
+    let is_meant = |name: &str| options.only.as_ref().is_none_or(|only| name.contains(only));
+    let driver = Driver::start(&options.driver, None).await?;
+    let (mut passed, mut findings) = (0, Vec::new());
+    for kind in vectors::KINDS.iter().filter(|kind| is_meant(&format!("vectors-{kind}"))) {
+        match check_vectors(kind, &driver).await {
+            Ok(count) => {
+                println!("pass  L0 vectors-{kind}: {count} cases");
+                passed += 1;
+            }
+            Err(Finding::Violation(words)) => {
+                println!("FAIL  L0 vectors-{kind}: {words}");
+                findings.push(format!("vectors-{kind}"));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    drop(driver);
+    let meant: Vec<&Scenario> = SCENARIOS.iter().filter(|it| is_meant(it.name)).collect();
+    if !meant.is_empty() {
+        let mut cluster = Cluster::start(&options.holdfast).await?;
+        for (number, scenario) in meant.into_iter().enumerate() {
+            if findings.len() >= options.findings_max {
+                break;
+            }
+            // One driver each: what one scenario leaves behind does not touch the next.
+            let driver = Driver::start(&options.driver, None).await?;
+            if let Some(capability) = scenario.needs
+                && !driver.can(capability)
+            {
+                println!("skip  {} {}: no {capability}", scenario.level, scenario.name);
+                continue;
+            }
+            let began = Instant::now();
+            let outcome = play(scenario, number, &mut cluster, &driver).await;
+            let took = began.elapsed().as_secs_f64();
+            match outcome {
+                Ok(()) => {
+                    println!("pass  {} {} ({took:.1} s)", scenario.level, scenario.name);
+                    passed += 1;
+                }
+                Err(Finding::Violation(words)) => {
+                    println!("FAIL  {} {} ({took:.1} s): {words}", scenario.level, scenario.name);
+                    findings.push(scenario.name.to_owned());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    println!("{passed} passed, {} failed", findings.len());
+    Ok(findings.is_empty() && passed > 0)
+}
+
+/// Whether every kind of misbehaviour is found, in the scenario that looks for it.
+pub(crate) async fn misbehave(options: &Options) -> Result<bool, Finding> {
+    let mut cluster = Cluster::start(&options.holdfast).await?;
+    let mut escaped = 0;
+    for (number, (mode, name)) in MISBEHAVIOURS.into_iter().enumerate() {
+        if options.only.as_ref().is_some_and(|only| !mode.contains(only.as_str())) {
+            continue;
+        }
+        let scenario = SCENARIOS.iter().find(|it| it.name == name);
+        let scenario = scenario.ok_or_else(|| broken(format!("there is no scenario {name}")))?;
+        let driver = Driver::start(&options.driver, Some(mode)).await?;
+        if !driver.can("misbehave") {
+            return Err(broken("this driver cannot misbehave"));
+        }
+        if let Some(capability) = scenario.needs
+            && !driver.can(capability)
+        {
+            println!("skip     {mode}: no {capability}");
+            continue;
+        }
+        match play(scenario, 100 + number, &mut cluster, &driver).await {
+            Err(Finding::Violation(words)) => println!("caught   {mode} by {name}: {words}"),
+            Ok(()) => {
+                println!("ESCAPED  {mode}: {name} found nothing");
+                escaped += 1;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(escaped == 0)
+}
+
+async fn play(
+    scenario: &Scenario,
+    number: usize,
+    cluster: &mut Cluster,
+    driver: &Driver,
+) -> Result<(), Finding> {
+    let rival = cluster.rival().await?;
+    let prefix = format!("{number}-{}", scenario.name);
+    let mut stage = Stage::new(cluster, driver, rival, prefix);
+    let outcome = scenarios::play(scenario, &mut stage).await;
+    let judged = match outcome {
+        Ok(()) => stage.judge_tokens().await,
+        other => other,
+    };
+    // The next scenario begins with whole wires and a driver that runs.
+    stage.cluster.network.heal();
+    if scenario.level == Level::Faults {
+        driver.go_on()?;
+    }
+    judged
+}

@@ -1,0 +1,20 @@
+//! Random numbers that are the same in every run.
+
+/// SplitMix64.
+#[derive(Debug)]
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % limit.max(1)
+    }
+
+    pub fn of<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
+        let last = choices.len() - 1;
+        &choices[(self.below(choices.len() as u64) as usize).min(last)]
+    }
+}

@@ -1,0 +1,57 @@
+"""Holdfast: distributed locks with fencing tokens.
+
+import holdfast
+
+hf = holdfast.Client("127.0.0.1:7420")
+with hf.lock("order:42", wait=10) as guard:
+    write(guard.fence)    # the resource refuses a write whose token is out of date
+"""
+
+from __future__ import annotations
+
+from .aio import AsyncClient, AsyncGuard, AsyncGuardAll, AsyncLeadership
+from .client import Client, Election, Guard, GuardAll, Leadership, Lock, LockAll
+from .errors import (
+    Busy,
+    Closed,
+    Deadlock,
+    Died,
+    FenceRefused,
+    HoldfastError,
+    InvalidEndpoints,
+    Lost,
+    PermissionDenied,
+    Rejected,
+    TimedOut,
+    Unauthenticated,
+    Unavailable,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AsyncClient",
+    "AsyncGuard",
+    "AsyncGuardAll",
+    "AsyncLeadership",
+    "Busy",
+    "Client",
+    "Closed",
+    "Deadlock",
+    "Died",
+    "Election",
+    "FenceRefused",
+    "Guard",
+    "GuardAll",
+    "HoldfastError",
+    "InvalidEndpoints",
+    "Leadership",
+    "Lock",
+    "LockAll",
+    "Lost",
+    "PermissionDenied",
+    "Rejected",
+    "TimedOut",
+    "Unauthenticated",
+    "Unavailable",
+]

@@ -1,0 +1,466 @@
+"""The thread that drives a session: it owns the connection, reads the clock, and decides nothing.
+
+A caller's request is encoded and sent by the caller's own thread, under the engine's lock; the engine's thread reads
+answers and minds the time. So a request costs one change of threads, and heartbeats go on while an event loop is
+blocked.
+
+A forked child has neither the thread nor the connection. There, guards of the parent are lost, and the next request
+begins a session of the child's own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import errno
+import logging
+import os
+import queue
+import random
+import secrets
+import select
+import socket
+import threading
+import weakref
+from collections import deque
+from typing import Any, Callable, Deque, Optional
+
+from . import _clock
+from ._connection import Connection, dial
+from ._core.endpoints import Endpoints
+from ._core.hold import Hold
+from ._core.lease import MS
+from ._core.requests import WAITING_KINDS, Entry
+from ._core.session import Session
+from ._core.state import Completed, Connect, Disconnect, Queued
+from ._security import Denied, Security
+from ._wire import Message
+from .errors import Closed, Unavailable
+
+_log = logging.getLogger("holdfast")
+
+#: A node of which nothing came for so long, though it owes an answer, is asked whether it is there, and then left.
+_PING_AFTER = 2_000 * MS
+_FOR_EVER = 1 << 62
+PLAIN = Security()
+
+
+class Call:
+    """A request of a program, until it has its outcome."""
+
+    __slots__ = ("_done", "number", "on_done", "on_queued", "outcome")
+
+    def __init__(
+        self,
+        on_done: Optional[Callable[["Call"], None]] = None,
+        on_queued: Optional[Callable[[int], None]] = None,
+    ) -> None:
+        self.number = 0
+        self.outcome: Any = None
+        self.on_done = on_done
+        self.on_queued = on_queued
+        self._done = threading.Lock()
+        self._done.acquire()
+
+    def resolve(self, outcome: Any) -> None:
+        self.outcome = outcome
+        self._done.release()
+        if self.on_done is not None:
+            self.on_done(self)
+
+    def wait(self) -> Any:
+        """The outcome. Errors are raised."""
+        self._done.acquire()
+        return self.result()
+
+    def result(self) -> Any:
+        if isinstance(self.outcome, BaseException):
+            raise self.outcome
+        return self.outcome
+
+
+class Epoch:
+    """The life of an engine in one process. A fork begins another one."""
+
+    __slots__ = ("__weakref__",)
+
+
+class Engine:
+    def __init__(
+        self,
+        endpoints: str,
+        settings: Message,
+        request_timeout: float,
+        discover: bool,
+        security: Security = PLAIN,
+    ) -> None:
+        _refuse_patched_threads()
+        # To find mistakes at once, and not in the thread.
+        Endpoints(endpoints)
+        self._endpoints, self._discover = endpoints, discover
+        self._security = security.check()
+        self._settings = settings
+        self._request_timeout = int(request_timeout * 1000) * MS
+        self._is_closed = False
+        self._begin_epoch()
+        _engines.add(self)
+
+    def _begin_epoch(self) -> None:
+        self.epoch = Epoch()
+        self._lock = threading.Lock()
+        self._session: Optional[Session] = None
+        self._thread: Optional[threading.Thread] = None
+        self._connection: Optional[Connection] = None
+        self._wake_in: Optional[socket.socket] = None
+        self._wake_out: Optional[socket.socket] = None
+        self._posts: Deque[Callable[[int], None]] = deque()
+        self._callbacks_lock = threading.Lock()
+        self._callbacks: Optional[queue.SimpleQueue[Optional[Callable[[], None]]]] = None
+        self._dial_number = 0
+        self._sleeps_until = 0
+        self._heard_at = 0
+        self._pinged_at = 0
+
+    # What callers do.
+
+    def start(self, entry: Entry, wait: float, call: Call) -> Call:
+        """Sends a request. The call has its outcome later."""
+        with self._lock:
+            session, now = self._running(), _clock.now()
+            # A guard that was dropped is released before its thread asks again.
+            self._take_posts(now)
+            if entry.kind != "release" and not session.breaker.is_closed:
+                call.resolve(session.state.unavailable(False))
+                return call
+            self._note_idle(session, now)
+            entry.caller = call
+            entry.waits_until = now + min(int(wait * 1000) * MS + self._request_timeout, _FOR_EVER)
+            call.number = session.handle_request(now, entry)
+            self._pump(session, now)
+        return call
+
+    def open(self, call: Call) -> Call:
+        with self._lock:
+            session, now = self._running(), _clock.now()
+            session.handle_open(now, call, now + self._request_timeout)
+            self._pump(session, now)
+        return call
+
+    def run(self, entry: Entry, wait: float = 0.0, on_queued: Optional[Callable[[int], None]] = None) -> Any:
+        """Sends a request, and waits for its outcome. A caller that is interrupted leaves nothing behind."""
+        call = self.start(entry, wait, Call(on_queued=on_queued))
+        try:
+            return call.wait()
+        except BaseException as error:
+            self.give_up(entry, call, error)
+            raise
+
+    def give_up(self, entry: Entry, call: Call, error: BaseException) -> None:
+        """The caller stops waiting. If the request may still be granted, it is cancelled."""
+        is_outcome = error is call.outcome
+        if entry.kind in WAITING_KINDS and (not is_outcome or isinstance(error, Unavailable)):
+            self.abandon(call)
+
+    def abandon(self, call: Call) -> None:
+        with self._lock:
+            if self._session is not None:
+                now = _clock.now()
+                self._session.handle_abandoned(now, call.number)
+                self._pump(self._session, now)
+
+    def drop(self, hold: Hold, epoch: Epoch) -> None:
+        """A guard was garbage. It may be called at any moment, so it takes no lock."""
+        if epoch is self.epoch:
+            self._post(lambda now: self._release_dropped(now, hold))
+
+    def _release_dropped(self, now: int, hold: Hold) -> None:
+        if self._session is not None:
+            self._session.handle_request(now, Entry("release", hold=hold))
+
+    def watch(self, hold: Hold, callback: Callable[[str], None]) -> None:
+        """Calls back, in a thread for that, when the hold is lost, also if no message tells it."""
+        with self._lock:
+            hold.loss.when_reported(lambda reason: self._defer(lambda: callback(reason)))
+            if self._session is not None:
+                self._session.state.watch(hold)
+                self._wake_if_late(self._session)
+
+    def _defer(self, what: Callable[[], None]) -> None:
+        """The program's own code runs in a thread of its own: it may block, and may ask for other locks."""
+        with self._callbacks_lock:
+            if self._callbacks is None:
+                self._callbacks = queue.SimpleQueue()
+                arguments = (self._callbacks,)
+                threading.Thread(target=_call_back, args=arguments, name="holdfast-callbacks", daemon=True).start()
+            self._callbacks.put(what)
+
+    def close(self, call: Call) -> Call:
+        with self._lock:
+            self._is_closed = True
+            if self._session is None:
+                call.resolve(None)
+            else:
+                now = _clock.now()
+                self._session.handle_close(now, call)
+                self._pump(self._session, now)
+                self._wake()
+        return call
+
+    @property
+    def circuit(self) -> str:
+        session = self._session
+        return "closed" if session is None else session.breaker.state
+
+    def _running(self) -> Session:
+        if self._is_closed:
+            raise Closed()
+        if self._session is None:
+            self._wake_in, self._wake_out = socket.socketpair()
+            self._wake_in.setblocking(False)
+            self._wake_out.setblocking(False)
+            self._session = Session(
+                Endpoints(self._endpoints, self._discover),
+                {**self._settings, "owner": {**self._settings["owner"], "pid": os.getpid()}},
+                lambda: secrets.token_hex(16),
+                random.Random(),
+                _clock.now(),
+            )
+            self._thread = threading.Thread(
+                target=self._run, args=(self.epoch, self._session), name="holdfast", daemon=True
+            )
+            self._thread.start()
+        return self._session
+
+    # What the thread does.
+
+    def _run(self, epoch: Epoch, session: Session) -> None:
+        has_failed = False
+        try:
+            self._loop(epoch, session)
+        except Exception:
+            has_failed = True
+            _log.exception("the thread of a session failed: its locks are lost, and the next request opens another")
+        with self._lock:
+            if has_failed:
+                session.handle_failure()
+                self._pump(session, _clock.now())
+            if epoch is self.epoch:
+                self._end_thread()
+                self._session = None if has_failed else session
+
+    def _end_thread(self) -> None:
+        for end in (self._wake_in, self._wake_out):
+            if end is not None:
+                end.close()
+        with self._callbacks_lock:
+            callbacks, self._callbacks = self._callbacks, None
+        if callbacks is not None:
+            callbacks.put(None)
+
+    def _loop(self, epoch: Epoch, session: Session) -> None:
+        assert self._wake_in is not None
+        while epoch is self.epoch:
+            with self._lock:
+                now = _clock.now()
+                self._take_posts(now)
+                self._note_idle(session, now)
+                session.handle_timeout(now)
+                self._pump(session, now)
+                if session.is_finished:
+                    break
+                due = self._next_timeout(session)
+                self._sleeps_until = _FOR_EVER if due is None else due
+                timeout = None if due is None else max(0, due - now) // MS + 1
+                poll = select.poll()
+                poll.register(self._wake_in, select.POLLIN)
+                # Another thread may leave the connection meanwhile, and then it wakes this one.
+                connection, descriptor = self._connection, -1
+                if connection is not None:
+                    descriptor = connection.fileno()
+                    poll.register(descriptor, select.POLLIN | (0 if connection.has_room else select.POLLOUT))
+            ready = {it for it, _ in poll.poll(timeout)}
+            with self._lock:
+                self._sleeps_until = 0
+                if self._wake_in.fileno() in ready:
+                    self._empty_wake()
+                if connection is not None and connection is self._connection:
+                    self._mind_connection(session, connection, descriptor in ready)
+
+    def _take_posts(self, now: int) -> None:
+        while self._posts:
+            self._posts.popleft()(now)
+
+    def _mind_connection(self, session: Session, connection: Connection, is_ready: bool) -> None:
+        now = _clock.now()
+        if not is_ready:
+            session.handle_quiet(now)
+            self._mind_silence(session, connection, now)
+            return
+        connection.flush()
+        frames, ended = connection.read()
+        self._heard_at = now
+        for frame in frames:
+            session.handle_frame(now, frame)
+        if ended is not None:
+            session.handle_disconnected(now, ended.failure)
+
+    def _pump(self, session: Session, now: int) -> None:
+        """Does what the session wants, and sends what it has to send."""
+        while session.outputs:
+            output = session.outputs.popleft()
+            if isinstance(output, Completed):
+                output.caller.resolve(output.outcome)
+            elif isinstance(output, Queued):
+                if output.caller is not None and output.caller.on_queued is not None:
+                    told, position = output.caller.on_queued, output.position
+                    self._defer(lambda told=told, position=position: told(position))  # type: ignore[misc]
+            elif isinstance(output, Connect):
+                self._dial_number += 1
+                arguments = (self.epoch, self._dial_number, output.address)
+                threading.Thread(target=self._dial, args=arguments, name="holdfast-dial", daemon=True).start()
+            elif isinstance(output, Disconnect):
+                self._dial_number += 1
+                if self._connection is not None:
+                    self._connection.leave(output.with_farewell)
+                    self._connection = None
+        connection = self._connection
+        while connection is not None and connection.has_room:
+            frame = session.next_frame(now)
+            if frame is None:
+                break
+            connection.send(frame)
+        if connection is not None and session.has_frame:
+            session.handle_blocked(now)
+            self._wake()
+        self._wake_if_late(session)
+
+    def _dial(self, epoch: Epoch, number: int, address: str) -> None:
+        connected, words, contact = None, "", "not_made"
+        try:
+            connected = dial(address, self._security)
+        except Denied as error:
+            words, contact = str(error), "denied"
+        except Exception as error:
+            # Also what the program's own function for credentials raises.
+            words = "no connection within a second" if isinstance(error, socket.timeout) else str(error)
+            if getattr(error, "errno", None) == errno.ECONNREFUSED:
+                contact = "refused"
+
+        def dialled(now: int) -> None:
+            session = self._session
+            if session is None or number != self._dial_number:
+                if connected is not None:
+                    connected.close()
+            elif connected is None:
+                session.handle_connect_failed(now, words, contact)
+            elif session.handle_connected(now):
+                # The old connection is left first.
+                self._pump(session, now)
+                self._connection = Connection(connected)
+                self._heard_at = self._pinged_at = now
+            else:
+                connected.close()
+
+        if epoch is self.epoch:
+            self._post(dialled)
+        elif connected is not None:
+            connected.close()
+
+    def _mind_silence(self, session: Session, connection: Connection, now: int) -> None:
+        """A connection can stand long after its other end has gone. To be called when nothing is left to be read."""
+        if not session.is_owed_an_answer or now - max(self._heard_at, self._pinged_at) < _PING_AFTER:
+            return
+        if self._pinged_at > self._heard_at:
+            session.handle_disconnected(now, {"message": "the node has fallen silent", "retryable": True})
+        else:
+            self._pinged_at = now
+            connection.ping()
+
+    def _note_idle(self, session: Session, now: int) -> None:
+        """Silence counts from when the node owes an answer."""
+        if not session.is_owed_an_answer:
+            self._heard_at = now
+
+    def _next_timeout(self, session: Session) -> Optional[int]:
+        due = session.next_timeout()
+        if self._connection is not None and session.is_owed_an_answer:
+            silence = max(self._heard_at, self._pinged_at) + _PING_AFTER
+            due = silence if due is None else min(due, silence)
+        return due
+
+    def _wake_if_late(self, session: Session) -> None:
+        due = self._next_timeout(session)
+        if due is not None and due < self._sleeps_until:
+            self._wake()
+
+    def _post(self, what: Callable[[int], None]) -> None:
+        self._posts.append(what)
+        self._wake()
+
+    def _wake(self) -> None:
+        try:
+            if self._wake_out is not None:
+                self._wake_out.send(b"\0")
+        except OSError:
+            # It is full, or closed: the thread wakes, or has ended.
+            pass
+
+    def _empty_wake(self) -> None:
+        try:
+            while self._wake_in is not None and self._wake_in.recv(4096):
+                pass
+        except BlockingIOError:
+            pass
+
+    def after_fork_in_child(self) -> None:
+        # The parent's connection is closed here, and not shut down: that would end it there, too.
+        for inherited in (self._connection, self._wake_in, self._wake_out):
+            if inherited is not None:
+                inherited.close()
+        self._begin_epoch()
+
+
+def _call_back(callbacks: "queue.SimpleQueue[Optional[Callable[[], None]]]") -> None:
+    while True:
+        callback = callbacks.get()
+        if callback is None:
+            return
+        try:
+            callback()
+        except Exception:
+            _log.exception("a callback of the program failed")
+
+
+_engines: "weakref.WeakSet[Engine]" = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for engine in list(_engines):
+        engine.after_fork_in_child()
+
+
+def _close_all() -> None:
+    """At the end of the program, locks are given back instead of kept for their TTL."""
+    calls = [engine.close(Call()) for engine in list(_engines) if engine.circuit == "closed"]
+    for call in calls:
+        try:
+            call.wait()
+        except Exception:
+            _log.debug("a session was not closed at the end of the program", exc_info=True)
+
+
+def _refuse_patched_threads() -> None:
+    import sys
+
+    monkey = sys.modules.get("gevent.monkey")
+    if monkey is not None and monkey.is_module_patched("threading"):
+        raise RuntimeError(
+            "gevent has patched `threading`: then a greenlet that does not yield stops the heartbeats, and locks are"
+            " lost. Call monkey.patch_all(thread=False), or use holdfast in a process of its own"
+        )
+    if "eventlet.patcher" in sys.modules and sys.modules["eventlet.patcher"].is_monkey_patched("thread"):
+        raise RuntimeError("eventlet has patched `thread`; call eventlet.monkey_patch(thread=False)")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+atexit.register(_close_all)

@@ -1,0 +1,152 @@
+"""What can go wrong. All errors of the library are a `HoldfastError`."""
+
+from __future__ import annotations
+
+from typing import Dict, List, Optional
+
+__all__ = [
+    "Busy",
+    "Closed",
+    "Deadlock",
+    "Died",
+    "FenceRefused",
+    "HoldfastError",
+    "InvalidEndpoints",
+    "Lost",
+    "PermissionDenied",
+    "Rejected",
+    "TimedOut",
+    "Unauthenticated",
+    "Unavailable",
+]
+
+
+class HoldfastError(Exception):
+    """The base of all errors of this library."""
+
+
+class Busy(HoldfastError):
+    """Another holder has the lock, and the request was not to wait."""
+
+    def __init__(self) -> None:
+        super().__init__("the lock is held; wait for it with wait=<seconds>, or try later")
+
+
+class TimedOut(HoldfastError):
+    """The lock did not become free within the wait."""
+
+    def __init__(self) -> None:
+        super().__init__("the lock did not become free within the wait")
+
+
+class Deadlock(HoldfastError):
+    """To wait would have closed a cycle of waits. Release what you hold, and begin again."""
+
+    def __init__(self, cycle: List[Dict[str, object]]) -> None:
+        self.cycle = cycle
+        links = ", ".join(f"session {link['session']} waits for {link['waits_for']}" for link in cycle)
+        super().__init__(f"to wait would be a deadlock: {links}; release what you hold")
+
+
+class Died(HoldfastError):
+    """An older actor is in the way. Release what you hold, and ask again with this `since`."""
+
+    def __init__(self, since: int) -> None:
+        self.since = since
+        super().__init__(f"an older actor is in the way; release what you hold and ask again with since={since}")
+
+
+_LOSSES = {
+    "expired": "no heartbeat was answered within the session's TTL, so the lock may have ended",
+    "own_time_over": "the hold's own time, its TTL or its maximum, is over",
+    "hold_ttl": "the hold's own TTL passed without a renewal",
+    "max_hold": "the hold reached its maximum time",
+    "session_expired": "the session expired",
+    "session_closed": "the session was closed",
+    "disconnected": "the connection broke and did not come back within the linger time",
+    "wounded": "an older actor took the lock away",
+    "broken": "an operator broke the lock",
+    "session_killed": "an operator ended the session",
+    "transferred": "the lock was handed to another session",
+    "leader_changed": "the leader changed, and with it ended what was held in the efficiency tier",
+    "leader_unreachable": "the connection to the leader was lost, and with it what was held in the efficiency tier",
+    "released": "the lock was released",
+    "forked": "this process was forked from the holder; take the lock again here",
+    "ended": "the cluster ended the hold",
+}
+
+
+class Lost(HoldfastError):
+    """The lock is no longer held. `reason` says why."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"the lock is lost: {_LOSSES.get(reason, reason)}")
+
+
+#: Limits can have room again later, and a freeze ends; a wrong request stays wrong.
+_RETRYABLE = frozenset(
+    {
+        "too_many_sessions",
+        "too_many_holds",
+        "too_many_waits",
+        "queue_full",
+        "too_many_unacknowledged",
+        "frozen",
+    }
+)
+
+
+class Rejected(HoldfastError):
+    """The cluster refused the request."""
+
+    def __init__(self, reason: str, message: str, may_have_happened: bool = False) -> None:
+        self.reason = reason
+        self.retryable = reason in _RETRYABLE
+        self.may_have_happened = may_have_happened
+        super().__init__(message or reason)
+
+
+class Unauthenticated(Rejected):
+    """The cluster does not know this client: its certificate or its credential is missing, wrong or over."""
+
+
+class PermissionDenied(Rejected):
+    """The cluster knows this client, and its policy does not allow the request."""
+
+
+class Unavailable(HoldfastError):
+    """No node answered in time."""
+
+    def __init__(self, message: str, may_have_happened: bool) -> None:
+        self.may_have_happened = may_have_happened
+        super().__init__(f"no answer from the cluster in time: {message}")
+
+
+class Closed(HoldfastError):
+    """The program closed the client."""
+
+    def __init__(self) -> None:
+        super().__init__("the client is closed; open another one")
+
+
+class InvalidEndpoints(HoldfastError, ValueError):
+    """The list of endpoints cannot be used."""
+
+    def __init__(self, kind: str, part: str = "") -> None:
+        self.kind = kind
+        self.part = part
+        super().__init__(
+            "no endpoint given; write one or more host:port, separated by commas"
+            if kind == "empty"
+            else f"{part!r} is not an endpoint; write host:port, for example 127.0.0.1:7420"
+        )
+
+
+class FenceRefused(HoldfastError):
+    """A resource refused a fencing token."""
+
+    def __init__(self, kind: str, message: str, highest: Optional[int] = None) -> None:
+        self.kind = kind
+        self.highest = highest
+        super().__init__(message)

@@ -1,0 +1,428 @@
+"""The state machine, with a clock and a node of the test's own."""
+
+from __future__ import annotations
+
+import random
+from typing import Any, Dict, List, Optional
+
+import pytest
+
+from holdfast._core.endpoints import Endpoints
+from holdfast._core.lease import MS
+from holdfast._core.requests import Entry
+from holdfast._core.session import Session
+from holdfast._core.state import Completed, Connect, Disconnect
+from holdfast._wire import decode
+from holdfast.errors import Busy, Closed, Lost, Rejected, TimedOut, Unauthenticated, Unavailable
+
+SECOND = 1000 * MS
+TTL_MS = 30_000
+
+
+class Player:
+    """A session, and what came out of it."""
+
+    def __init__(self, endpoints: str = "a:1,b:2") -> None:
+        self.now = 100 * SECOND
+        ids = (f"{number:032x}" for number in range(1, 100))
+        self.session = Session(
+            Endpoints(endpoints), {"ttl_ms": TTL_MS, "owner": {}}, lambda: next(ids), random.Random(1), self.now
+        )
+        self.logical_ms = 500_000
+        self.completed: Dict[str, Any] = {}
+        self.connects: List[str] = []
+        self.farewells: List[bool] = []
+        self.calls: Dict[str, int] = {}
+
+    def after(self, span: int) -> "Player":
+        self.now += span
+        self.logical_ms += span // MS
+        return self
+
+    def ask(self, caller: str, kind: str, fields: Optional[dict] = None, **options: Any) -> "Player":
+        entry = Entry(kind, fields, caller=caller, waits_until=self.now + 60 * SECOND, **options)
+        self.calls[caller] = self.session.handle_request(self.now, entry)
+        return self.settle()
+
+    def acquire(self, caller: str, name: str, **fields: Any) -> "Player":
+        return self.ask(caller, "acquire", {"name": name, "mode": 1, **fields})
+
+    def settle(self) -> "Player":
+        while self.session.outputs:
+            output = self.session.outputs.popleft()
+            if isinstance(output, Completed):
+                self.completed[output.caller] = output.outcome
+            elif isinstance(output, Connect):
+                self.connects.append(output.address)
+            elif isinstance(output, Disconnect):
+                self.farewells.append(output.with_farewell)
+        return self
+
+    def frame(self) -> dict:
+        frame = self.session.next_frame(self.now)
+        return {} if frame is None else decode("ClientFrame", frame)
+
+    def welcome(self, **fields: Any) -> "Player":
+        """The node takes the connection and answers the hello."""
+        assert self.session.handle_connected(self.now)
+        self.settle()
+        (operation,) = self.frame()["operations"]
+        ((kind, hello),) = operation.items()
+        told = {"ttl_ms": TTL_MS, "linger_ms": TTL_MS, "logical_time_ms": self.logical_ms, "term": 1, **fields}
+        return self.hear(answers=[{"request_id": hello["request_id"], kind: told}])
+
+    def hear(self, **frame: Any) -> "Player":
+        self.session.handle_frame(self.now, frame)
+        return self.settle()
+
+    def answer(self, request_id: int, kind: str, **fields: Any) -> "Player":
+        fields.setdefault("logical_time_ms", self.logical_ms)
+        return self.hear(answers=[{"request_id": request_id, kind: fields}])
+
+    def fail(self, request_id: int, reason: int, **fields: Any) -> "Player":
+        return self.hear(answers=[{"request_id": request_id, "failure": {"reason": reason, **fields}}])
+
+    def grant(self, request_id: int, name: str, token: int, **fields: Any) -> "Player":
+        granted = {"name": name, "token": token, "guarantee": 1, "mode": 1, "acquire_request_id": request_id, **fields}
+        return self.answer(request_id, "acquire", granted=granted)
+
+    def breaks(self) -> "Player":
+        self.session.handle_disconnected(self.now, {"message": "reset", "retryable": True})
+        return self.settle()
+
+    def time_passes(self) -> "Player":
+        due = self.session.next_timeout()
+        assert due is not None
+        self.after(max(0, due - self.now))
+        self.session.handle_timeout(self.now)
+        return self.settle()
+
+    def reconnects(self) -> "Player":
+        connects = len(self.connects)
+        while len(self.connects) == connects:
+            self.time_passes()
+        return self.welcome()
+
+
+def holding(name: str = "a", token: int = 7, **fields: Any) -> Player:
+    player = Player().acquire("g", name).welcome()
+    (operation,) = player.frame()["operations"]
+    return player.grant(operation["acquire"]["request_id"], name, token, **fields)
+
+
+def test_a_session_is_opened_by_the_first_request_and_sends_nothing_before_its_welcome() -> None:
+    player = Player()
+    assert player.session.next_timeout() is None
+    player.acquire("g", "a")
+    assert player.connects == ["a:1"]
+    assert player.session.handle_connected(player.now)
+    (operation,) = player.frame()["operations"]
+    assert operation["open"]["ttl_ms"] == TTL_MS
+    assert player.frame() == {}
+
+
+def test_an_open_that_is_older_than_a_minute_gets_another_id() -> None:
+    player = Player().acquire("g", "a", wait_ms=600_000)
+    ids = []
+    for _ in range(2):
+        while player.session._link != "connecting":
+            player.time_passes()
+        assert player.session.handle_connected(player.now)
+        (operation,) = player.frame()["operations"]
+        ids.append(operation["open"]["session_id"])
+        player.after(40 * SECOND).breaks()
+        player.after(21 * SECOND)
+    assert ids[0] != ids[1]
+
+
+def test_a_client_that_every_node_denies_is_told_so() -> None:
+    player = Player().acquire("g", "a")
+    for _ in range(2):
+        player.session.handle_connect_failed(player.now, "no TLS connection", "denied")
+        player.settle()
+    assert isinstance(player.completed["g"], Unauthenticated)
+    assert player.connects == ["a:1", "b:2"]
+
+
+def test_an_unanswered_request_goes_out_again_under_its_old_id() -> None:
+    player = Player().acquire("g", "a").welcome()
+    (first,) = player.frame()["operations"]
+    player.breaks()
+    assert player.farewells == [True]
+    player.reconnects()
+    (again,) = player.frame()["operations"]
+    assert again == first
+
+
+def test_a_resume_has_a_higher_number_than_every_hello_before() -> None:
+    player = holding().breaks()
+    numbers = []
+    for _ in range(3):
+        while player.session._link != "connecting":
+            player.time_passes()
+        assert player.session.handle_connected(player.now)
+        player.settle()
+        (operation,) = player.frame()["operations"]
+        numbers.append(operation["resume"]["request_id"])
+        player.breaks()
+    assert numbers == sorted(set(numbers))
+
+
+def test_acknowledgement_stops_before_the_oldest_unanswered_request() -> None:
+    player = holding().acquire("x", "x").acquire("y", "y")
+    frame = player.frame()
+    first, second = (operation["acquire"]["request_id"] for operation in frame["operations"])
+    assert frame["acked_through"] == first - 1
+    player.answer(second, "acquire", busy={})
+    assert isinstance(player.completed["y"], Busy)
+    assert player.acquire("z", "z").frame()["acked_through"] == first - 1
+    player.answer(first, "acquire", busy={})
+    assert player.acquire("w", "w").frame()["acked_through"] == second
+
+
+def test_a_queued_acquire_does_not_hold_the_acknowledgement_back() -> None:
+    player = holding().acquire("x", "x", wait_ms=60_000)
+    (operation,) = player.frame()["operations"]
+    waiting = operation["acquire"]["request_id"]
+    player.hear(notices=[{"queued": {"request_id": waiting, "position": 1}}])
+    assert player.acquire("y", "y").frame()["acked_through"] == waiting
+
+
+def test_the_guard_gives_no_token_past_98_percent_of_the_ttl() -> None:
+    player = holding()
+    (hold,) = player.completed["g"]
+    hold.check(player.now + 29_398 * MS - 1)
+    with pytest.raises(Lost, match="no heartbeat"):
+        hold.check(player.now + 29_398 * MS)
+    # Once lost it stays lost.
+    with pytest.raises(Lost):
+        hold.check(player.now)
+
+
+def test_a_heartbeat_goes_out_a_third_of_the_ttl_after_the_last_answered_sending() -> None:
+    player = holding()
+    sent_at = player.now
+    player.time_passes()
+    assert player.now == sent_at + 10 * SECOND
+    (operation,) = player.frame()["operations"]
+    player.after(5 * MS).answer(operation["keep_alive"]["request_id"], "keep_alive")
+    (hold,) = player.completed["g"]
+    assert hold.valid_until() == sent_at + 10 * SECOND + 29_398 * MS
+
+
+def test_a_release_does_not_keep_the_session_alive() -> None:
+    player = holding()
+    (hold,) = player.completed["g"]
+    valid_until = hold.valid_until()
+    player.acquire("other", "b")
+    (operation,) = player.frame()["operations"]
+    player.grant(operation["acquire"]["request_id"], "b", 8)
+    (other,) = player.completed["other"]
+    player.after(2 * SECOND).ask("r", "release", hold=other)
+    (operation,) = player.frame()["operations"]
+    player.answer(operation["release"]["request_id"], "release", outcome=1)
+    assert player.completed["r"] == "released" and hold.valid_until() == valid_until
+
+
+def test_a_node_that_owes_an_answer_is_left_when_nothing_is_left_to_be_read() -> None:
+    player = Player().acquire("g", "a").welcome()
+    player.frame()
+    player.time_passes()
+    player.session.handle_quiet(player.now)
+    player.settle()
+    assert player.farewells == [True]
+    assert player.reconnects().frame()["operations"]
+
+
+def test_a_caller_that_is_gone_is_cancelled_and_a_grant_is_given_back_once() -> None:
+    player = Player().acquire("g", "a", wait_ms=60_000).welcome()
+    (operation,) = player.frame()["operations"]
+    acquire = operation["acquire"]["request_id"]
+    player.session.handle_abandoned(player.now, player.calls["g"])
+    (operation,) = player.frame()["operations"]
+    assert operation["cancel"]["target"] == acquire
+    player.grant(acquire, "a", 9)
+    (release,) = player.frame()["operations"]
+    assert (release["release"]["token"], release["release"]["acquire_request_id"]) == (9, acquire)
+    granted = {"name": "a", "token": 9, "guarantee": 1, "acquire_request_id": acquire}
+    player.answer(operation["cancel"]["request_id"], "cancel", already_granted=granted)
+    assert player.frame() == {}
+    assert player.session.state.holds == {}
+
+
+def test_a_request_that_never_went_out_is_forgotten_with_its_caller() -> None:
+    player = Player().acquire("g", "a")
+    player.session.handle_abandoned(player.now, player.calls["g"])
+    assert player.welcome().frame() == {}
+
+
+def test_what_was_granted_and_did_not_reach_its_caller_is_released() -> None:
+    player = holding()
+    player.session.handle_abandoned(player.now, player.calls["g"])
+    (operation,) = player.frame()["operations"]
+    assert operation["release"]["token"] == 7
+
+
+def test_a_lost_session_is_told_to_holders_and_unsent_acquires_go_to_the_next() -> None:
+    player = holding()
+    (hold,) = player.completed["g"]
+    player.acquire("sent", "b").frame()
+    player.hear(notices=[{"session_ended": {"reason": 7}}])
+    assert hold.loss.reason == "session_killed"
+    assert isinstance(player.completed["sent"], Lost)
+    player.acquire("next", "c")
+    assert player.session.handle_connected(player.now)
+    (operation,) = player.frame()["operations"]
+    assert operation["open"]["session_id"] == f"{2:032x}"
+
+
+def test_losses_after_a_resume_are_told_by_token_and_of_readers_by_their_acquire() -> None:
+    player = holding()
+    (exclusive,) = player.completed["g"]
+    for caller in ("r1", "r2"):
+        player.ask(caller, "acquire", {"name": "r", "mode": 2})
+        (operation,) = player.frame()["operations"]
+        player.grant(operation["acquire"]["request_id"], "r", 8, mode=2)
+    (first,), (second,) = player.completed["r1"], player.completed["r2"]
+    player.breaks().reconnects()
+    player.hear(notices=[{"hold_ended": {"token": 8}}])
+    assert first.loss.reason is None and second.loss.reason is None
+    player.hear(notices=[{"hold_ended": {"token": 8, "acquire_request_id": first.acquire}}])
+    assert first.loss.reason == "ended" and second.loss.reason is None
+    player.hear(notices=[{"hold_ended": {"token": 7}}])
+    assert exclusive.loss.reason == "ended"
+
+
+def test_a_node_that_does_not_lead_is_left_for_the_leader_that_it_names() -> None:
+    player = Player().acquire("g", "a").welcome()
+    (operation,) = player.frame()["operations"]
+    player.fail(operation["acquire"]["request_id"], 40, retryable=True, leader="c:3")
+    player.reconnects()
+    assert player.connects[-1] == "c:3"
+    assert player.frame()["operations"] == [operation]
+
+
+def test_an_overloaded_node_gets_the_request_again_after_a_pause() -> None:
+    player = Player().acquire("g", "a").welcome()
+    (operation,) = player.frame()["operations"]
+    player.fail(operation["acquire"]["request_id"], 42, retryable=True)
+    assert player.frame() == {}
+    player.time_passes()
+    assert player.frame()["operations"] == [operation]
+
+
+def test_a_refusal_is_told_with_its_reason() -> None:
+    player = Player().acquire("g", "a").welcome()
+    (operation,) = player.frame()["operations"]
+    player.fail(operation["acquire"]["request_id"], 31, message="frozen by an operator")
+    error = player.completed["g"]
+    assert isinstance(error, Rejected) and error.reason == "frozen" and error.retryable
+
+
+def test_a_wait_that_ended_unseen_timed_out_only_if_its_time_may_be_over() -> None:
+    for wait_ms, expected in ((1_000, TimedOut), (600_000, Lost)):
+        player = Player().acquire("g", "a", wait_ms=wait_ms).welcome()
+        (operation,) = player.frame()["operations"]
+        waiting = operation["acquire"]["request_id"]
+        player.hear(notices=[{"queued": {"request_id": waiting, "position": 1}}])
+        player.after(2 * SECOND).fail(waiting, 27)
+        assert isinstance(player.completed["g"], expected)
+
+
+def test_a_renewal_that_shortens_a_hold_counts_from_its_sending() -> None:
+    player = holding()
+    (hold,) = player.completed["g"]
+    player.ask("r", "renew", {"ttl_ms": 5_000}, hold=hold)
+    assert hold.valid_until() > player.now + 20 * SECOND
+    player.frame()
+    assert hold.valid_until() == player.now + 4_898 * MS
+
+
+def test_the_library_renews_a_hold_with_a_ttl_of_its_own() -> None:
+    player = Player().ask("g", "acquire", {"name": "a", "mode": 1, "ttl_ms": 3_000}, renews=3 * SECOND).welcome()
+    (operation,) = player.frame()["operations"]
+    player.grant(operation["acquire"]["request_id"], "a", 7, deadline_ms=player.logical_ms + 3_000)
+    granted_at = player.now
+    player.time_passes()
+    assert player.now == granted_at + SECOND
+    (operation,) = player.frame()["operations"]
+    assert operation["renew"]["ttl_ms"] == 3_000
+    player.answer(operation["renew"]["request_id"], "renew", deadline_ms=player.logical_ms + 3_000)
+    (hold,) = player.completed["g"]
+    hold.check(player.now + 2_900 * MS)
+
+
+def test_requests_about_a_hold_wait_for_the_answer_to_its_conversion() -> None:
+    player = holding()
+    (hold,) = player.completed["g"]
+    player.ask("c", "convert", {"mode": 2, "wait_ms": 0}, hold=hold).ask("r", "release", hold=hold)
+    (operation,) = player.frame()["operations"]
+    granted = {"name": "a", "token": 12, "guarantee": 1, "mode": 2}
+    player.answer(operation["convert"]["request_id"], "acquire", granted=granted)
+    (operation,) = player.frame()["operations"]
+    assert operation["release"]["token"] == 12
+
+
+def test_a_transfer_that_was_refused_gives_the_token_back() -> None:
+    player = holding()
+    (hold,) = player.completed["g"]
+    player.ask("t", "transfer", {"to_public_session_id": "00"}, hold=hold)
+    with pytest.raises(Lost, match="handed"):
+        hold.check(player.now)
+    (operation,) = player.frame()["operations"]
+    player.fail(operation["transfer"]["request_id"], 37)
+    hold.check(player.now)
+
+
+def test_holds_of_the_efficiency_tier_end_with_the_stream() -> None:
+    player = holding(guarantee=2)
+    (hold,) = player.completed["g"]
+    player.breaks()
+    assert hold.loss.reason == "leader_unreachable"
+    player.reconnects()
+    (operation,) = player.frame()["operations"]
+    assert operation["release"]["tier"] == 2
+
+
+def test_nodes_that_refuse_the_connection_are_reported_after_a_second() -> None:
+    player = Player().acquire("g", "a")
+    while "g" not in player.completed:
+        if player.session._link == "connecting":
+            player.session.handle_connect_failed(player.now, "refused", "refused")
+            player.settle()
+        else:
+            player.time_passes()
+    assert isinstance(player.completed["g"], Unavailable)
+    assert player.now - 100 * SECOND < 2 * SECOND
+
+
+def test_the_circuit_opens_after_three_seconds_and_closes_with_the_first_node_that_serves() -> None:
+    player = holding().breaks()
+    while player.session.breaker.is_closed:
+        if player.session._link == "connecting":
+            player.after(300 * MS).session.handle_connect_failed(player.now, "no route", "not_made")
+            player.settle()
+        else:
+            player.time_passes()
+    player.reconnects()
+    assert player.session.breaker.is_closed
+
+
+def test_a_caller_is_let_go_when_its_time_is_over() -> None:
+    player = Player().acquire("g", "a", wait_ms=600_000).welcome()
+    (operation,) = player.frame()["operations"]
+    player.hear(notices=[{"queued": {"request_id": operation["acquire"]["request_id"], "position": 1}}])
+    player.after(60 * SECOND).session.handle_timeout(player.now)
+    error = player.settle().completed["g"]
+    assert isinstance(error, Unavailable) and error.may_have_happened
+
+
+def test_a_closed_session_takes_nothing_more() -> None:
+    player = holding()
+    (hold,) = player.completed["g"]
+    player.session.handle_close(player.now, "close")
+    (operation,) = player.frame()["operations"]
+    player.answer(operation["close"]["request_id"], "close")
+    assert player.completed["close"] is None
+    assert hold.loss.reason == "session_closed"
+    assert isinstance(player.acquire("late", "b").completed["late"], Closed)
