@@ -66,7 +66,7 @@ const SIZE_BOUNDS: &[u64] =
 #[derive(Debug)]
 pub(crate) struct Metrics {
     pub(crate) operations: Operations,
-    /// Counted by whoever carries them out, under the lock of that tier.
+    /// Counted by the thread that carries them out, under the lock of that tier.
     pub(crate) efficiency_operations: Arc<Operations>,
     /// Acquires that were granted without a wait in the queue, and those that were after one.
     pub(crate) granted_at_once: Distribution,

@@ -165,8 +165,8 @@ impl Node {
             Identity::load_or_create(&config.data_dir, &config.cluster, config.node_id())?;
         let known_peers = KnownPeers::load(&config.data_dir)?;
         let service = access::service(service, &config)?;
-        let founders = initial_members::load_or_create(&config)?;
-        let membership = Arc::new(Membership::of(&config, &founders));
+        let initial_members = initial_members::load_or_create(&config)?;
+        let membership = Arc::new(Membership::of(&config, &initial_members));
 
         let (inbox_sender, inbox) = shard::inbox().map_err(ShardError::Inbox)?;
         let leadership = watch::Sender::new(Leadership::default());
@@ -237,7 +237,7 @@ impl Node {
                 metrics,
                 traces,
                 membership,
-                founders,
+                founders: initial_members,
                 data_dir,
             };
             let links = links.clone();
@@ -351,7 +351,7 @@ impl Node {
         self.http_address
     }
 
-    /// For whoever watches over the node.
+    /// For the program that supervises the node.
     pub fn liveness(&self) -> Liveness {
         Liveness { watchdog: Arc::clone(&self.watchdog) }
     }
