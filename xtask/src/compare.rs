@@ -22,7 +22,7 @@ const SERVERS: [Server; 4] = [
 pub(crate) fn run(options: &[OsString]) -> Result<(), Failure> {
     let (debug, options): (Vec<_>, Vec<_>) = options.iter().partition(|it| *it == "--debug");
     let profile = if debug.is_empty() { Profile::Dist } else { Profile::Debug };
-    // Whoever only compares with some, or asks for help, needs no others: the program says what it lacks.
+    // A run that only compares with some, or asks for help, needs no others: the program says what it lacks.
     if let Err(message) = servers::install_missing(&SERVERS) {
         eprintln!("xtask: {message}");
     }

@@ -8,7 +8,7 @@ use crate::built::target_directory;
 use crate::failure::Failure;
 use crate::process;
 
-/// More than that nobody wants to fetch with the sources.
+/// More than that is too much to fetch with the sources.
 const ALL_BYTES_MAX: u64 = 3 * 1024 * 1024;
 
 pub(crate) fn run(options: &[OsString]) -> Result<(), Failure> {

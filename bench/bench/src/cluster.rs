@@ -79,7 +79,7 @@ impl Cluster {
         Ok(began.elapsed())
     }
 
-    /// Waits until somebody can take a lock.
+    /// Waits until a client can take a lock.
     pub async fn serving(&mut self) -> Outcome {
         let deadline = Instant::now() + PATIENCE;
         while let Err(error) = self.visit().await {
@@ -180,7 +180,7 @@ fn plan<'a>(addresses: &'a Addresses, settings: &'a str) -> Plan<'a> {
     Plan { cluster: "bench", addresses, network: None, settings }
 }
 
-/// What the cluster says of itself, and of its group, once that is led by somebody.
+/// What the cluster says of itself, and of its group, once it has a leader.
 async fn led(calls: &Unary) -> Outcome<(ClusterStatusResponse, GroupStatus)> {
     let deadline = Instant::now() + PATIENCE;
     loop {

@@ -60,7 +60,7 @@ impl Session {
 }
 
 impl<A: Stream<Item = Result<ServerFrame, Status>> + Unpin> Session<A> {
-    /// Takes all of these, which nobody else wants.
+    /// Takes all of these, which no other client wants.
     pub async fn acquire(&mut self, names: Vec<String>) -> Outcome {
         let acked = self.last_request;
         let kinds = names.into_iter().map(|name| {
@@ -221,8 +221,8 @@ mod tests {
     #[tokio::test]
     async fn what_a_busy_node_refuses_is_asked_again_under_the_same_ids() {
         let (frames, received) = mpsc::channel(4);
-        let (told, answers) = mpsc::channel(4);
-        tokio::spawn(serve(received, told));
+        let (reported, answers) = mpsc::channel(4);
+        tokio::spawn(serve(received, reported));
         let answers = ReceiverStream::new(answers);
         let (held, id) = (Vec::new(), String::new());
         let mut session = Session { frames, answers, last_request: 1, held, id };

@@ -20,7 +20,7 @@ pub trait Locks: Sized + Send + Sync + 'static {
     fn release(&self, held: Self::Held) -> impl Future<Output = Outcome> + Send;
 
     /// Takes several, whose names are given in order. A service that cannot take them at one moment is asked for one
-    /// after the other, and everybody asks in the same order.
+    /// after the other, and every client asks in the same order.
     fn acquire_all(
         &self,
         names: &[String],
@@ -66,7 +66,7 @@ pub async fn clients_over<S: Connections>(
     Ok(all)
 }
 
-/// Those that nobody uses any more.
+/// Those that no client uses any more.
 pub async fn close_all<L: Locks>(clients: Vec<Arc<L>>) -> Outcome {
     for client in clients.into_iter().filter_map(Arc::into_inner) {
         client.close().await?;

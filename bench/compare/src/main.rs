@@ -71,7 +71,7 @@ struct Arguments {
     /// How often each service has its turn.
     #[arg(long, value_name = "N")]
     repeats: Option<NonZeroUsize>,
-    /// How long W3 looks whether anybody is elected under load; 600 by default.
+    /// How long W3 looks whether any node is elected under load; 600 by default.
     #[arg(long, value_name = "SECONDS")]
     loaded_seconds: Option<u64>,
     /// Short turns, once each: whether all of it works, and a first impression.

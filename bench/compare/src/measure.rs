@@ -15,7 +15,7 @@ pub(crate) enum Measure {
     Elections,
     BytesPerLock,
     Knee,
-    /// Of one core, by the servers, while nobody asks for anything.
+    /// Of one core, by the servers, while no client asks for anything.
     IdlePercent,
     /// The same by the load.
     IdleLoadPercent,

@@ -64,7 +64,7 @@ pub(crate) enum Who {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Scale {
     pub(crate) turn: Duration,
-    /// How long it is loaded to see that nobody is elected.
+    /// How long it is loaded to see that no node is elected.
     pub(crate) loaded: Duration,
     /// A tenth of the locks, sessions and rates, and one kill: to see that it works.
     pub(crate) quick: bool,
@@ -163,7 +163,7 @@ fn failover(scale: Scale) -> Case {
 }
 
 fn loaded(scale: Scale) -> Case {
-    let title = format!("{} s of load, nobody killed", scale.loaded.as_secs());
+    let title = format!("{} s of load, no node killed", scale.loaded.as_secs());
     let kind = Kind::Loaded { clients: 256, connections: 8 };
     let measures = [Measure::Elections, Measure::Operations, Measure::P99];
     let case = Case::new(Workload::W3, title, kind, scale, &measures);

@@ -1,4 +1,4 @@
-//! A server of somebody else: a process on loopback that ends with us.
+//! A server of another project: a process on loopback that ends with us.
 
 use std::ffi::OsString;
 use std::fs::File;

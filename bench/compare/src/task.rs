@@ -30,7 +30,7 @@ pub(crate) enum Kind {
     Hot { clients: usize, connections: usize },
     /// W3.
     LeaderKilled { clients: usize, connections: usize },
-    /// W3, and nobody is killed.
+    /// W3, and no node is killed.
     Loaded { clients: usize, connections: usize },
     /// W4.
     Memory { locks: usize },

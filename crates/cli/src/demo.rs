@@ -70,16 +70,16 @@ impl Show for DemoOutcome {
 pub(crate) async fn run(args: DemoArgs, global: &Global) -> Result<ExitCode, Problem> {
     let mut stop = StopSignal::listen()?;
     let style = Style::of(global.output == Format::Json, args.plain, args.fast);
-    let told = tokio::select! {
-        told = tell(&args, Narrator::new(style)) => told?,
+    let outcome = tokio::select! {
+        outcome = tell(&args, Narrator::new(style)) => outcome?,
         // The story is dropped, and its processes and files go with it.
         () = stop.received() => {
             output::message("interrupted; the demo stopped its nodes and removed its data");
             return Ok(ExitCode::from(INTERRUPTED));
         }
     };
-    output::show(global.output, &told)?;
-    if told.as_told {
+    output::show(global.output, &outcome)?;
+    if outcome.as_told {
         return Ok(ExitCode::SUCCESS);
     }
     output::message("the outcome is not the expected one; please report it, with the output above");
@@ -100,7 +100,7 @@ async fn tell(args: &DemoArgs, mut narrator: Narrator) -> Result<DemoOutcome, Pr
     }
     narrator.sum_up("the tokens", &failover.in_short()).await;
     narrator.sum_up("read on", "docs/fencing.md, docs/choosing.md, docs/stories").await;
-    let as_told = fenced.is_as_told() && unfenced.is_as_told() && failover.is_as_told();
+    let as_told = fenced.is_as_expected() && unfenced.is_as_expected() && failover.is_as_expected();
     cluster.stop().await?;
     Ok(DemoOutcome { fenced, unfenced, failover, as_told })
 }

@@ -76,7 +76,7 @@ impl Held {
     /// Whether the command runs without a lock, because that was asked for if there is none to be had.
     pub(crate) fn is_nothing(&self) -> bool {
         match self {
-            Held::One(guard) => guard.served_by() == ServedBy::Nobody,
+            Held::One(guard) => guard.served_by() == ServedBy::NoStore,
             Held::Nothing(_) => true,
             Held::All(_) | Held::Leader(_) => false,
         }

@@ -54,7 +54,7 @@ pub(crate) async fn noticed(wait: Option<Duration>, global: &Global) -> Problem 
         match timeout(REASON_PATIENCE, asking.join_next()).await {
             // There is one after all, elsewhere.
             Ok(Some(Ok(Why::IsLed))) => since = None,
-            Ok(Some(Ok(Why::Told(problem)))) => return *problem,
+            Ok(Some(Ok(Why::NoLeader(problem)))) => return *problem,
             _ => {
                 let patience = duration::as_written(patience);
                 return Problem::from(&Unavailable {
@@ -70,7 +70,7 @@ pub(crate) async fn noticed(wait: Option<Duration>, global: &Global) -> Problem 
 /// What a node says that is asked for something only a leader has.
 enum Why {
     IsLed,
-    Told(Box<Problem>),
+    NoLeader(Box<Problem>),
     Silent,
 }
 
@@ -83,7 +83,7 @@ fn ask_why(calls: &Unary) -> JoinSet<Why> {
             Ok(_) => Why::IsLed,
             Err(CallError::Unavailable(mut unavailable)) => {
                 unavailable.may_have_happened = true;
-                Why::Told(Box::new(Problem::from(&unavailable)))
+                Why::NoLeader(Box::new(Problem::from(&unavailable)))
             }
             Err(_) => Why::Silent,
         }

@@ -1,4 +1,4 @@
-//! `holdfast lock`: run a command while holding a lock, and never after it is lost.
+//! `holdfast lock`: run a command while holding a lock, and end it when the lock is lost.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -177,7 +177,7 @@ async fn wait_and_run(
     let wait = open_session::wait_left(args.total_wait(), began);
     let acquired = tokio::select! {
         biased;
-        // It was meant for the command, which will not begin.
+        // The signal was meant for the command, which will not begin.
         signal = signals.next() => return Ok(signals::exit_code(signal)),
         acquired = acquire(client, args, wait, traced.traceparent()) => acquired,
         problem = leaderless::noticed(args.wait.filter(|_| !args.is_outside()), global) => {
@@ -202,7 +202,7 @@ async fn wait_and_run(
         Err(AcquireError::Unavailable(unavailable)) => {
             open_session::why_unavailable(unavailable, global).await
         }
-        // Of that the cluster knows nothing.
+        // The cluster does not know about locks in Redis.
         Err(error) if args.is_outside() => error.into(),
         Err(error) => {
             obstacle::why_not(error, &calls, args.terms.tier, args.names(), args.total_wait()).await
@@ -211,7 +211,7 @@ async fn wait_and_run(
     not_held(problem, args, signals, session_end).await
 }
 
-/// Outside of the cluster there is no queue that could be shown.
+/// A lock in Redis has no queue that could be shown.
 async fn show_wait(
     args: &LockArgs,
     client: &Client,
@@ -289,10 +289,10 @@ impl LockArgs {
     }
 }
 
-/// In terms of the arguments, where it was one of them that ended the lock.
+/// Names the argument that ended the lock, if one did.
 fn why(reason: LossReason, args: &LockArgs) -> String {
     match (reason, args.max_hold) {
-        // A maximum is the only time of its own that this hold can have.
+        // `lock` sets no TTL of the hold's own, so the maximum is the only time that can be over.
         (LossReason::OwnTimeOver | LossReason::MaxHold, Some(max_hold)) => {
             format!("the --max-hold of {} is over", duration::as_written(max_hold))
         }

@@ -218,11 +218,14 @@ mod tests {
 
     #[test]
     fn the_holder_is_named_with_its_reason_and_the_way_out() {
-        let told = of(&status(vec![holder(v1::Mode::Exclusive, 7, 0)]));
-        assert_eq!(told.len(), 1);
-        assert_eq!(told[0].kind, "held");
-        assert_eq!(told[0].words, "is held by report under token 7 for 0ms, because: month end");
-        assert!(told[0].next_step.contains("holdfast break a --token 7"), "{told:?}");
+        let obstacles = of(&status(vec![holder(v1::Mode::Exclusive, 7, 0)]));
+        assert_eq!(obstacles.len(), 1);
+        assert_eq!(obstacles[0].kind, "held");
+        assert_eq!(
+            obstacles[0].words,
+            "is held by report under token 7 for 0ms, because: month end"
+        );
+        assert!(obstacles[0].next_step.contains("holdfast break a --token 7"), "{obstacles:?}");
     }
 
     #[test]
@@ -248,25 +251,25 @@ mod tests {
             by: "ops@box".into(),
             reason: "migration".into(),
         };
-        let told = of(&v1::StatusResponse {
+        let obstacles = of(&v1::StatusResponse {
             frozen: Some(frozen),
             closed_for_ms: Some(1_000),
             ..status(Vec::new())
         });
-        let kinds: Vec<_> = told.iter().map(|obstacle| obstacle.kind).collect();
+        let kinds: Vec<_> = obstacles.iter().map(|obstacle| obstacle.kind).collect();
         assert_eq!(kinds, ["frozen", "closed"]);
-        assert!(told[0].words.contains("ops@box") && told[0].words.contains("migration"));
+        assert!(obstacles[0].words.contains("ops@box") && obstacles[0].words.contains("migration"));
     }
 
     #[test]
     fn a_free_lock_that_waits_for_others_is_reserved() {
         let waiter = v1::Waiter { also: vec!["b".into()], ..Default::default() };
-        let told = of(&v1::StatusResponse {
+        let obstacles = of(&v1::StatusResponse {
             waiters: vec![waiter],
             waiter_count: 1,
             ..status(Vec::new())
         });
-        assert_eq!(told[0].kind, "reserved");
-        assert!(told[0].next_step.contains("holdfast why b"), "{told:?}");
+        assert_eq!(obstacles[0].kind, "reserved");
+        assert!(obstacles[0].next_step.contains("holdfast why b"), "{obstacles:?}");
     }
 }

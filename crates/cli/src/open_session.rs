@@ -69,7 +69,7 @@ pub(crate) async fn retry<T>(
     open: impl AsyncFn() -> Result<T, OpenError>,
 ) -> Result<T, Problem> {
     let began = Instant::now();
-    let mut told: Option<(String, Instant)> = None;
+    let mut last_shown: Option<(String, Instant)> = None;
     loop {
         let problem = tokio::select! {
             opened = open() => match opened {
@@ -86,10 +86,10 @@ pub(crate) async fn retry<T>(
         let cause = problem.first_line();
         let is_news =
             |(line, at): &(String, Instant)| line != cause || at.elapsed() >= PROGRESS_INTERVAL;
-        if told.as_ref().is_none_or(is_news) {
+        if last_shown.as_ref().is_none_or(is_news) {
             let left = in_words(left.as_secs().max(1).saturating_mul(1_000));
             progress(&format!("{cause}; trying again for another {left}"));
-            told = Some((cause.to_owned(), Instant::now()));
+            last_shown = Some((cause.to_owned(), Instant::now()));
         }
         sleep(RETRY_PAUSE.min(left)).await;
     }

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_that_nobody_sees_are_written_out() {
+    fn invisible_marks_are_written_out() {
         assert_eq!(visible("evil\u{202e}txt\n"), "evil\\u{202e}txt\n");
         assert_eq!(visible("a\u{200b}b\u{e0041}"), "a\\u{200b}b\\u{e0041}");
         for plain in ["wallet/é", "日本", "a b\tc", "العربية", "✓"] {

@@ -63,7 +63,7 @@ pub(crate) async fn run(args: WatchArgs, global: &Global) -> Result<ExitCode, Pr
     }
     match (global.output, args.lines) {
         (Format::Json, _) => in_lines(watch, owners, Style::Json).await,
-        (_, true) => in_lines(watch, owners, Style::Words).await,
+        (_, true) => in_lines(watch, owners, Style::Text).await,
         _ if std::io::stdout().is_terminal() => on_screen(watch, owners, &args.prefix).await,
         _ => in_lines(watch, owners, Style::Json).await,
     }
@@ -76,7 +76,7 @@ async fn in_lines(mut watch: Watch, mut owners: Owners, style: Style) -> Result<
             watched = next(&mut watch, told_something) => watched?,
             () = output::reader_gone() => return Ok(ExitCode::SUCCESS),
         };
-        if let (Style::Words, Some(watched)) = (style, &watched) {
+        if let (Style::Text, Some(watched)) = (style, &watched) {
             owners.learn(watched).await;
         }
         let lines: Vec<String> = match watched {
@@ -86,7 +86,7 @@ async fn in_lines(mut watch: Watch, mut owners: Owners, style: Style) -> Result<
             Some(Watched::Events(events)) => {
                 events.iter().map(|event| lines::happened(&event, &owners, style)).collect()
             }
-            Some(Watched::StartedAnew { why }) => {
+            Some(Watched::Restarted { why }) => {
                 output::message(&format!("the watch starts again with a snapshot: {why}"));
                 continue;
             }
@@ -95,7 +95,7 @@ async fn in_lines(mut watch: Watch, mut owners: Owners, style: Style) -> Result<
         told_something = true;
         let lines = lines.join("\n");
         // Of JSON each character counts.
-        let lines = if style == Style::Words { text::visible(&lines) } else { lines.into() };
+        let lines = if style == Style::Text { text::visible(&lines) } else { lines.into() };
         if !lines.is_empty() && !output::line_to_stdout(&lines)? {
             return Ok(ExitCode::SUCCESS);
         }

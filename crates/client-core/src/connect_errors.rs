@@ -120,9 +120,9 @@ mod tests {
         errors.note("b:2", Contact::Made, &failure(Reason::NoQuorum, "no leader"));
         errors.note("b:2", Contact::Made, &failure(Reason::Unspecified, "b:2: silent"));
         errors.note("a:1", Contact::Refused, &refused("a:1"));
-        let told = errors.to_unavailable(false);
-        assert_eq!(told.message, "b:2 says: no leader; a:1: refused");
-        assert_eq!(told.cause, UnavailableCause::NoLeader);
+        let reported = errors.to_unavailable(false);
+        assert_eq!(reported.message, "b:2 says: no leader; a:1: refused");
+        assert_eq!(reported.cause, UnavailableCause::NoLeader);
     }
 
     #[test]

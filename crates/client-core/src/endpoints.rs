@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 /// No cluster has more nodes.
-const TOLD_MAX: usize = 64;
+const REPORTED_MAX: usize = 64;
 
 /// A comma-separated list of `host:port` that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -22,7 +22,7 @@ pub struct Endpoints {
     /// The configured nodes. They are never forgotten: their names may resolve to other nodes later.
     configured: Vec<String>,
     /// The nodes of the cluster, as last reported.
-    told: Vec<String>,
+    reported: Vec<String>,
     next: usize,
     /// The named leader. It is tried once, before the list.
     leader_hint: Option<String>,
@@ -48,11 +48,11 @@ impl FromStr for Endpoints {
             return Err(InvalidEndpoints::Empty);
         }
         let configured = addresses.clone();
-        let told = Vec::new();
+        let reported = Vec::new();
         Ok(Endpoints {
             addresses,
             configured,
-            told,
+            reported,
             next: 0,
             leader_hint: None,
             unreachable: None,
@@ -119,9 +119,10 @@ impl Endpoints {
         self.unreachable = Some(address.to_owned());
         self.unreachable_count += 1;
         let place = self.addresses.iter().position(|known| known == address);
-        let is_told = |address: &String| self.told.contains(address);
-        let known_follow = |place: usize| self.addresses[place + 1..].iter().any(is_told);
-        let was_replaced = !self.told.is_empty() && !self.told.iter().any(|told| told == address);
+        let is_reported = |address: &String| self.reported.contains(address);
+        let known_follow = |place: usize| self.addresses[place + 1..].iter().any(is_reported);
+        let was_replaced =
+            !self.reported.is_empty() && !self.reported.iter().any(|one| one == address);
         if let (true, Some(place)) = (was_replaced, place.filter(|place| known_follow(*place))) {
             // The cluster does not report it either, so the other nodes are tried first from now on.
             let address = self.addresses.remove(place);
@@ -156,12 +157,12 @@ impl Endpoints {
         if self.is_fixed {
             return;
         }
-        let told = addresses.iter().filter(|address| checked_address(address).is_ok());
-        self.told = told.take(TOLD_MAX).cloned().collect();
+        let reported = addresses.iter().filter(|address| checked_address(address).is_ok());
+        self.reported = reported.take(REPORTED_MAX).cloned().collect();
         let next = self.addresses.get(self.next).cloned();
         self.addresses
-            .retain(|address| self.configured.contains(address) || self.told.contains(address));
-        for address in &self.told {
+            .retain(|address| self.configured.contains(address) || self.reported.contains(address));
+        for address in &self.reported {
             if !self.addresses.contains(address) {
                 self.addresses.push(address.clone());
             }

@@ -1,6 +1,6 @@
 //! Money goes from one account to another, in all directions at once.
 //!
-//! Two locks taken one after the other need an order that everybody keeps, or they deadlock. `lock_all` takes
+//! Two locks taken one after the other need an order that all programs keep, or they deadlock. `lock_all` takes
 //! both at one moment, or waits in both queues and holds neither: no order has to be agreed on.
 //!
 //! Start a cluster first: `cargo run --release -- dev`. Then:

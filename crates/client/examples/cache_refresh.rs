@@ -37,7 +37,7 @@ async fn page(
         .wait(Duration::from_secs(30))
         .acquire()
         .await?;
-    // Whoever had the lock before may have done it.
+    // The previous holder may have done it.
     if let Some(page) = read(&cache) {
         return Ok(page);
     }
@@ -71,7 +71,7 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let client = Client::builder()
         .efficiency(backend)
         .when_down(WhenDown::GoWithout)
-        // These are damaged by being done twice, whatever somebody writes in a hurry.
+        // These are damaged by being done twice, whatever tier a caller asks for.
         .require_under("wallet/", Guarantee::Linearizable)
         .connect(&endpoints)
         .await?;

@@ -45,7 +45,7 @@ async fn deposit(
 ) -> Result<(), Box<dyn Error + Send + Sync>> {
     let guard = client.lock("wallet:42").wait(Duration::from_secs(30)).acquire().await?;
     let balance = read(&store);
-    // Whoever came in here now would read the same balance, and one deposit would be lost.
+    // A second task that came in here now would read the same balance, and one deposit would be lost.
     tokio::time::sleep(Duration::from_millis(5)).await;
     // Asked for right before the write: if the lock may have ended there is no token, and no write.
     let token = guard.token()?;

@@ -1,9 +1,9 @@
 //! Five instances of a program start at once; one of them migrates the database, the others wait for it.
 //!
-//! Whoever gets the lock looks first whether there is anything left to do: the lock says who may migrate, the
+//! The holder of the lock looks first whether there is anything left to do: the lock says which process may migrate, the
 //! schema says whether it has been done. A migration cannot be stopped half way, so it is not begun unless
 //! the lock is certain for longer than it takes, and it has a lock delay: if its machine dies in the middle,
-//! nobody else begins before what it had sent to the database has ended.
+//! no other process begins before what it had sent to the database has ended.
 //!
 //! Start a cluster first: `cargo run --release -- dev`. Then:
 //!

@@ -16,12 +16,12 @@ use std::error::Error;
 
 use holdfast_client::{Client, Observed, Observer};
 
-async fn told(observer: &mut Observer) -> Result<String, Box<dyn Error>> {
+async fn describe(observer: &mut Observer) -> Result<String, Box<dyn Error>> {
     Ok(match observer.next().await? {
         Observed::Leader(leader) => {
             format!("{} leads in epoch {}", String::from_utf8_lossy(&leader.value), leader.epoch)
         }
-        Observed::Vacant => "nobody leads".to_owned(),
+        Observed::Vacant => "no leader".to_owned(),
         Observed::Missed { why } => format!("something was missed: {why}"),
         _ => "something new".to_owned(),
     })
@@ -33,14 +33,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let (ann, ben) = (Client::connect(&endpoints).await?, Client::connect(&endpoints).await?);
     let election = ann.election("shard/7");
     let mut observer = election.observe();
-    println!("observer: {}", told(&mut observer).await?);
+    println!("observer: {}", describe(&mut observer).await?);
 
     let mut leadership = election.campaign("ann:8080").await?;
-    println!("observer: {}", told(&mut observer).await?);
+    println!("observer: {}", describe(&mut observer).await?);
     leadership.proclaim("ann:8081").await?;
-    println!("observer: {}", told(&mut observer).await?);
+    println!("observer: {}", describe(&mut observer).await?);
 
-    // A candidate waits; the leader sees it, and chooses it. At no moment does nobody lead.
+    // A candidate waits; the leader sees it, and chooses it. There is a leader at every moment.
     let campaign = tokio::spawn(async move { ben.election("shard/7").campaign("ben:9090").await });
     let candidate = loop {
         if let Some(candidate) = election.candidates().await?.pop() {
@@ -50,8 +50,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let epoch = leadership.hand_over(candidate.session).await?;
     println!("handed over; now it is epoch {epoch}, and mine is over: {:?}", leadership.epoch());
     let next = campaign.await??;
-    println!("observer: {}", told(&mut observer).await?);
+    println!("observer: {}", describe(&mut observer).await?);
     next.resign().await?;
-    println!("observer: {}", told(&mut observer).await?);
+    println!("observer: {}", describe(&mut observer).await?);
     Ok(())
 }

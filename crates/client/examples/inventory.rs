@@ -3,7 +3,7 @@
 //! Who counts shares the lock with all others who count; who sells is alone. A shop first looks, sharing the lock,
 //! and only if there is something left does it ask to be alone: the guard is converted, without giving
 //! the lock up in between. Of two shops that both look and both want to buy, one is told that it would
-//! wait for the other for ever; it lets go and begins anew.
+//! wait for the other for ever; it releases its locks and begins again.
 //!
 //! Start a cluster first: `cargo run --release -- dev`. Then:
 //!

@@ -1,6 +1,6 @@
 //! No more than three at a time: a licence, a pool of machines, an interface that bears only so much.
 //!
-//! Everybody states the same number of permits. A permit is no fence: two holders are both right, so there
+//! All clients state the same number of permits. A permit is no fence: several holders are allowed, so there
 //! is no order between them that a store could check.
 //!
 //! Start a cluster first: `cargo run --release -- dev`. Then:

@@ -21,10 +21,10 @@ pub use campaign_error::CampaignError;
 pub use leadership::Leadership;
 pub use observer::{Observed, Observer};
 
-/// The longest that a cluster lets anybody wait. Who campaigns for longer asks again.
+/// The longest wait that a cluster allows. A longer campaign asks again.
 const WAIT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// An election. Nothing is asked of the cluster before somebody campaigns or observes.
+/// An election. Nothing is sent to the cluster before a campaign or an observation.
 ///
 /// ```no_run
 /// # async fn example(client: holdfast_client::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -101,7 +101,7 @@ impl Election {
         Observer::new(self.handle.calls(), self.name.clone())
     }
 
-    /// Who leads now; `None` if nobody does.
+    /// The present leader, if there is one.
     pub async fn leader(&self) -> Result<Option<Leader>, CallError> {
         let StatusResponse { holders, .. } = self.handle.calls().status(&self.name).await?;
         let leader = holders.into_iter().find(|holder| holder.mode() == Mode::Exclusive);

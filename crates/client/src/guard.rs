@@ -29,7 +29,9 @@ use crate::session::Handle;
 use holdfast_lease_clock as clock;
 use table::TableGuard;
 
-/// A held lock. Dropping it hands the release to a task; `release().await` also tells what came of it.
+/// A held lock. Dropping it hands the release to a task; `release().await` also returns the outcome.
+///
+/// With [`WhenDown::GoWithout`](crate::WhenDown::GoWithout) a guard may hold nothing: see [`Guard::guarantee`].
 #[derive(Debug)]
 pub struct Guard {
     kind: Kind,
@@ -40,10 +42,11 @@ pub struct Guard {
 enum Kind {
     /// In the cluster, by a session.
     Table(TableGuard),
-    /// Outside of it.
+    /// In Redis.
     #[cfg(feature = "redis")]
     External { held: HeldLock, served_by: ServedBy },
-    /// Nowhere.
+    /// No lock is held: the efficiency tier was down, and the program chose
+    /// [`WhenDown::GoWithout`](crate::WhenDown::GoWithout).
     Without { name: String },
 }
 
@@ -57,12 +60,13 @@ impl Guard {
         Guard { kind: Kind::External { held, served_by } }
     }
 
-    /// Of a caller who rather works without a lock than not at all.
+    /// A guard that holds nothing, for a program that chose to work without a lock when the tier is down.
     pub(crate) fn without(name: String) -> Guard {
         Guard { kind: Kind::Without { name } }
     }
 
-    /// Returns the outcome once the release is committed. If no answer comes in time it is tried on.
+    /// Returns the outcome once the release is committed. If no answer comes in time, the
+    /// client keeps trying in the background.
     pub async fn release(self) -> Result<ReleaseOutcome, ReleaseError> {
         match self.kind {
             Kind::Table(guard) => guard.start_release().await,
@@ -88,7 +92,7 @@ impl Guard {
         outcome
     }
 
-    /// Starts the hold's own TTL anew, with another length if one is given. A hold without its own
+    /// Starts the hold's own TTL again, with another length if one is given. A hold without its own
     /// TTL needs none: the library keeps it.
     pub async fn renew(&self, ttl: Option<Duration>) -> Result<(), RenewError> {
         match &self.kind {
@@ -106,8 +110,8 @@ impl Guard {
     }
 
     /// From shared to exclusive when the other readers are gone, under a new token; the lock is held
-    /// all the time. Of two readers that want it the second is told `Deadlock`, since neither could
-    /// ever be alone: it has to release.
+    /// all the time. If two readers want it, the second gets `Deadlock`, since neither could ever be alone: it has to
+    /// release.
     ///
     /// Dropping the future gives up the place in the queue. If the conversion was done by then it stays
     /// done, and [`Guard::token`] gives the new token.
@@ -115,7 +119,7 @@ impl Guard {
         self.in_cluster("a conversion")?.convert(Mode::Exclusive, wait).await
     }
 
-    /// Other metadata for the hold, for people who look at the lock.
+    /// Replaces the hold's metadata, which `holdfast status` and the dashboard show.
     pub async fn proclaim(&self, metadata: impl Into<Vec<u8>>) -> Result<(), ProclaimError> {
         match &self.kind {
             Kind::Table(guard) => guard.proclaim(metadata.into()).await,
@@ -123,8 +127,8 @@ impl Guard {
         }
     }
 
-    /// Hands an exclusive lock to a session that waits for it alone, past all who came before; it is
-    /// free at no moment in between. Returns the token under which the other holds it.
+    /// Hands an exclusive lock to a session that waits for this lock only, not as part of an acquire-all. That session
+    /// jumps the queue; the lock is free at no moment in between. Returns the token under which the other holds it.
     ///
     /// Once the request is on its way this guard gives no token, unless the transfer is refused.
     pub async fn transfer(&mut self, to: PublicSessionId) -> Result<u64, TransferError> {
@@ -152,7 +156,7 @@ impl Guard {
         }
     }
 
-    /// The fencing token, or the news that the lock may have ended.
+    /// The fencing token; an error if the lock may have ended.
     pub fn token(&self) -> Result<u64, Lost> {
         match &self.kind {
             Kind::Table(guard) => guard.hold.token(clock::now()),
@@ -162,7 +166,7 @@ impl Guard {
         }
     }
 
-    /// How much the lock can be trusted: what it was granted with, which follows from the
+    /// How far the lock can be trusted: what it was granted with, which follows from the
     /// [`Tier`](crate::Tier) that was asked for. `None` if the efficiency tier was down and nothing is held:
     /// see [`WhenDown::GoWithout`](crate::WhenDown::GoWithout).
     pub fn guarantee(&self) -> Option<Guarantee> {
@@ -183,12 +187,13 @@ impl Guard {
             Kind::Table(_) => ServedBy::LockTable,
             #[cfg(feature = "redis")]
             Kind::External { served_by, .. } => *served_by,
-            Kind::Without { .. } => ServedBy::Nobody,
+            Kind::Without { .. } => ServedBy::NoStore,
         }
     }
 
-    /// The token in full form, which fence checkers take: `hf1.L.<name hash>.<number>`, with a `B` instead of
-    /// the `L` if the lock is [best effort](Guarantee::BestEffort). Empty for a permit, which is not fenceable.
+    /// The token as text, which fence checkers take: `hf1.L.<name hash>.<number>`. `L` stands for
+    /// [linearizable](Guarantee::Linearizable), `B` for [best effort](Guarantee::BestEffort). Empty for a permit, which is
+    /// not fenceable; a checker refuses an empty fence.
     pub fn fence(&self) -> Result<String, Lost> {
         match &self.kind {
             Kind::Table(guard) => guard.hold.fence(clock::now()),
@@ -198,7 +203,7 @@ impl Guard {
         }
     }
 
-    /// Whether nobody else can hold the lock at the same time.
+    /// Whether no other client can hold the lock at the same time.
     pub fn is_exclusive(&self) -> bool {
         match &self.kind {
             Kind::Table(guard) => guard.hold.mode() == Mode::Exclusive,
@@ -208,8 +213,8 @@ impl Guard {
         }
     }
 
-    /// The age to ask for the next lock of the same transaction with, if this one was asked for with an
-    /// age: see [`Since::NOW`].
+    /// The start of the transaction, if the lock was requested with one. Pass it to the next request of the same
+    /// transaction, so that the transaction keeps its age: see [`Since::NOW`], `wait_die` and `wound_wait`.
     pub fn since(&self) -> Option<Since> {
         match &self.kind {
             Kind::Table(guard) => guard.hold.since,
@@ -217,8 +222,9 @@ impl Guard {
         }
     }
 
-    /// The local time until which the lock is certainly held, as far as is known now. It moves on
-    /// with every answered request. Where nothing is held, there is nothing that could end.
+    /// The local time until which the lock is certainly held, as far as is known now. It moves on with every answered
+    /// request. A guard that holds nothing (see [`Guard::guarantee`]) never ends: the program chose to work without a
+    /// lock, so this is the end of time, and [`Guard::is_valid_for`] is true.
     pub fn valid_until(&self) -> LocalTime {
         match &self.kind {
             Kind::Table(guard) => guard.hold.valid_until().unwrap_or(LocalTime(Duration::ZERO)),
@@ -233,21 +239,21 @@ impl Guard {
         lease_watch::valid_for(self)
     }
 
-    /// Whether the lock is certainly held for so long from now on: before something that must not be begun
-    /// unless there is time to end it.
+    /// Whether the lock is certainly held for so long from now on. Ask before work that must not begin unless there is
+    /// time to finish it.
     pub fn is_valid_for(&self, span: Duration) -> bool {
         self.valid_for() >= span
     }
 
-    /// Returns when a third of the time is left, because heartbeats go unanswered (or the hold ends by itself
-    /// and was not renewed), or the lock is lost: time to bring work to an end. It may be saved yet; then this
-    /// can be awaited anew.
+    /// Returns when only a third of the lease is left, or the lock is lost: time to bring work to an end. A third is left
+    /// if heartbeats go unanswered, or if the hold has its own TTL and was not renewed. If an answer comes in time the
+    /// lock is safe, and this can be awaited again.
     pub async fn at_risk(&self) {
         lease_watch::at_risk(self).await;
     }
 
-    /// What ends the lock at [`Guard::valid_until`], if the cluster does not answer before: that nothing was heard for
-    /// too long, or the hold's own time.
+    /// What ends the lock at [`Guard::valid_until`], if the cluster does not answer before: the session's TTL, or the
+    /// hold's own time.
     pub fn ends_by(&self) -> LossReason {
         match &self.kind {
             Kind::Table(guard) => guard.hold.ends_by(),

@@ -28,7 +28,7 @@
 //! # }
 //! ```
 //!
-//! One after the other, with an age: whoever has to give way keeps it, and is the oldest one day.
+//! One after the other, with an age: a request that has to give way keeps its age, and becomes the oldest at some time.
 //!
 //! ```no_run
 //! # use std::time::Duration;
@@ -103,10 +103,10 @@ mod lease_watch;
 mod limits;
 mod lock;
 mod lock_all;
+mod lock_options;
 mod metrics;
 mod session;
 mod status;
-mod terms;
 mod tls;
 pub mod unary;
 
@@ -138,8 +138,8 @@ pub use holdfast_proto::v1::Owner;
 pub use holdfast_proto::{Fence, Guarantee, PublicSessionId, SessionId};
 pub use lock::LockRequest;
 pub use lock_all::{LockAllRequest, Member};
+pub use lock_options::Policy;
 pub use metrics::ClientMetrics;
-pub use terms::Policy;
 pub use tls::{Tls, TlsError};
 pub use unary::{Watch, Watched};
 

@@ -14,8 +14,8 @@ use crate::acquire_call::{CurrentSpan, acquire};
 use crate::efficiency::Route;
 use crate::error::AcquireError;
 use crate::guard::Guard;
+use crate::lock_options::{LockOptions, lock_option_setters};
 use crate::session::{Handle, OnQueued};
-use crate::terms::{Terms, setters_of_terms};
 
 /// A lock that is about to be asked for.
 #[must_use = "nothing is asked for until acquire() is awaited"]
@@ -27,7 +27,7 @@ pub struct LockRequest {
     mode: Mode,
     permits: u32,
     reentrant: bool,
-    terms: Terms,
+    options: LockOptions,
     on_queued: Option<OnQueued>,
     current_span: Option<CurrentSpan>,
 }
@@ -41,7 +41,7 @@ impl LockRequest {
             mode: Mode::Exclusive,
             permits: 0,
             reentrant: false,
-            terms: Terms::default(),
+            options: LockOptions::default(),
             on_queued: None,
             current_span: None,
         }
@@ -52,7 +52,7 @@ impl LockRequest {
         self
     }
 
-    /// By which the efficiency tier is asked.
+    /// How the efficiency tier is reached.
     pub(crate) fn by(mut self, route: &Arc<Route>) -> LockRequest {
         self.route = Some(Arc::clone(route));
         self
@@ -64,7 +64,7 @@ impl LockRequest {
         self
     }
 
-    /// One of so many permits. Everybody who uses the semaphore states the same number; 0 stands for
+    /// One permit of a semaphore that has this many. All clients of the semaphore state the same number; 0 stands for
     /// the number that an operator has set. A permit is not fenceable: its token only names the hold.
     pub fn permits(mut self, permits: u32) -> LockRequest {
         self.mode = Mode::Permit;
@@ -79,12 +79,12 @@ impl LockRequest {
         self
     }
 
-    setters_of_terms!();
+    lock_option_setters!();
 
     /// Returns the held lock. Dropping the future gives up the place in the queue, and releases the
     /// lock if it was granted in the meantime.
     pub async fn acquire(mut self) -> Result<Guard, AcquireError> {
-        match (self.terms.tier, self.route.take()) {
+        match (self.options.tier, self.route.take()) {
             // Boxed, so that the future of the correctness tier does not carry the room for it.
             (Tier::Efficiency, Some(route)) => Box::pin(self.acquire_best_effort(&route)).await,
             _ => self.ask_cluster().await,
@@ -93,28 +93,28 @@ impl LockRequest {
 
     /// Asks the cluster, in the tier that is asked for.
     async fn ask_cluster(&mut self) -> Result<Guard, AcquireError> {
-        let terms = &self.terms;
+        let options = &self.options;
         let request = AcquireRequest {
             name: self.name.clone(),
             mode: self.mode.into(),
-            wait_ms: whole_ms(terms.wait),
-            ttl_ms: terms.ttl.map(whole_ms),
-            max_hold_ms: terms.max_hold.map(whole_ms),
-            actor: terms.actor(),
-            metadata: terms.metadata.clone(),
+            wait_ms: whole_ms(options.wait),
+            ttl_ms: options.ttl.map(whole_ms),
+            max_hold_ms: options.max_hold.map(whole_ms),
+            actor: options.actor(),
+            metadata: options.metadata.clone(),
             permits: self.permits,
-            policy: terms.policy.to_wire().into(),
-            since_ms: terms.since.map(|since| since.0),
-            preemptible: terms.preemptible,
+            policy: options.policy.to_wire().into(),
+            since_ms: options.since.map(|since| since.0),
+            preemptible: options.preemptible,
             reentrant: self.reentrant,
-            lock_delay_ms: terms.lock_delay.map(whole_ms),
-            tier: terms.tier.to_wire().into(),
-            traceparent: terms.traceparent.clone(),
+            lock_delay_ms: options.lock_delay.map(whole_ms),
+            tier: options.tier.to_wire().into(),
+            traceparent: options.traceparent.clone(),
             ..Default::default()
         };
         let (request, on_queued) = (Request::Acquire(request), self.on_queued.take());
         let current = self.current_span.as_ref();
-        let guards = acquire(&self.handle, request, terms.wait, on_queued, current).await?;
+        let guards = acquire(&self.handle, request, options.wait, on_queued, current).await?;
         guards.into_iter().next().ok_or(AcquireError::Closed)
     }
 }
@@ -124,7 +124,7 @@ impl fmt::Debug for LockRequest {
         f.debug_struct("LockRequest")
             .field("name", &self.name)
             .field("mode", &self.mode)
-            .field("terms", &self.terms)
+            .field("options", &self.options)
             .finish_non_exhaustive()
     }
 }

@@ -13,8 +13,8 @@ use crate::acquire_call::{CurrentSpan, acquire};
 use crate::efficiency::Route;
 use crate::error::AcquireError;
 use crate::guard_all::GuardAll;
+use crate::lock_options::{LockOptions, lock_option_setters};
 use crate::session::{Handle, OnQueued};
-use crate::terms::{Terms, setters_of_terms};
 
 /// One of the locks, and how it is to be held. A bare name is exclusive.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,7 +63,7 @@ pub struct LockAllRequest {
     handle: Handle,
     route: Arc<Route>,
     members: Vec<Member>,
-    terms: Terms,
+    options: LockOptions,
     on_queued: Option<OnQueued>,
     current_span: Option<CurrentSpan>,
 }
@@ -75,40 +75,40 @@ impl LockAllRequest {
         members: Vec<Member>,
         current_span: Option<CurrentSpan>,
     ) -> LockAllRequest {
-        let (terms, on_queued) = (Terms::default(), None);
-        LockAllRequest { handle, route, members, terms, on_queued, current_span }
+        let (options, on_queued) = (LockOptions::default(), None);
+        LockAllRequest { handle, route, members, options, on_queued, current_span }
     }
 
-    setters_of_terms!();
+    lock_option_setters!();
 
     /// Returns the held locks. Dropping the future gives up the places in the queues, and releases the
     /// locks if they were granted in the meantime.
     pub async fn acquire(self) -> Result<GuardAll, AcquireError> {
-        let LockAllRequest { handle, route, members, terms, on_queued, current_span } = self;
-        if terms.tier == Tier::Efficiency {
+        let LockAllRequest { handle, route, members, options, on_queued, current_span } = self;
+        if options.tier == Tier::Efficiency {
             route.check_is_embedded("several locks at one moment")?;
             members.iter().try_for_each(|member| route.check(&member.name))?;
         }
-        let actor = terms.actor();
+        let actor = options.actor();
         let to_wire =
             |Member { name, mode, permits }| v1::Member { name, mode: mode.into(), permits };
         let request = AcquireAllRequest {
             members: members.into_iter().map(to_wire).collect(),
-            wait_ms: whole_ms(terms.wait),
-            ttl_ms: terms.ttl.map(whole_ms),
-            max_hold_ms: terms.max_hold.map(whole_ms),
+            wait_ms: whole_ms(options.wait),
+            ttl_ms: options.ttl.map(whole_ms),
+            max_hold_ms: options.max_hold.map(whole_ms),
             actor,
-            metadata: terms.metadata,
-            policy: terms.policy.to_wire().into(),
-            since_ms: terms.since.map(|since| since.0),
-            preemptible: terms.preemptible,
-            lock_delay_ms: terms.lock_delay.map(whole_ms),
-            tier: terms.tier.to_wire().into(),
-            traceparent: terms.traceparent,
+            metadata: options.metadata,
+            policy: options.policy.to_wire().into(),
+            since_ms: options.since.map(|since| since.0),
+            preemptible: options.preemptible,
+            lock_delay_ms: options.lock_delay.map(whole_ms),
+            tier: options.tier.to_wire().into(),
+            traceparent: options.traceparent,
             ..Default::default()
         };
         let (request, current) = (Request::AcquireAll(request), current_span.as_ref());
-        let guards = acquire(&handle, request, terms.wait, on_queued, current).await?;
+        let guards = acquire(&handle, request, options.wait, on_queued, current).await?;
         Ok(GuardAll::new(guards))
     }
 }
@@ -117,7 +117,7 @@ impl fmt::Debug for LockAllRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockAllRequest")
             .field("members", &self.members)
-            .field("terms", &self.terms)
+            .field("options", &self.options)
             .finish_non_exhaustive()
     }
 }

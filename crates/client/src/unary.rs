@@ -176,7 +176,7 @@ impl Unary {
         .await
     }
 
-    /// What stands between somebody and a lock.
+    /// Why a lock is not free: holders, queue, expected wait.
     pub async fn why(&self, name: &str) -> Result<v1::WhyResponse, CallError> {
         let request = v1::WhyRequest { name: name.to_owned() };
         self.call(

@@ -64,12 +64,12 @@ async fn a_hold_lost_while_disconnected_is_reported_by_its_token_after_the_resum
     drop(stream);
 
     let mut stream = node.welcome().await;
-    let told = |token| {
+    let reported = |token| {
         let ended = HoldEnded { token, ..Default::default() };
         Notice { kind: Some(notice::Kind::HoldEnded(ended)) }
     };
     // The first was lost, and told, long ago.
-    stream.send(ServerFrame { answers: Vec::new(), notices: vec![told(3), told(7)] }).await;
+    stream.send(ServerFrame { answers: Vec::new(), notices: vec![reported(3), reported(7)] }).await;
     timeout(Duration::from_secs(10), guards[0].lost()).await.unwrap();
     assert!(guards[0].token().is_err());
     assert_eq!(guards[1].token(), Ok(8));
@@ -277,7 +277,7 @@ async fn a_close_does_not_wait_for_the_releases_that_it_makes_superfluous() {
         })
     });
 
-    // Somebody wants to know what became of one of them; the close gives all others back.
+    // The program awaits one of them; the close gives all others back.
     let frame = stream.next_frame().await.expect("a frame");
     let kinds: Vec<_> = frame.operations.into_iter().filter_map(|one| one.kind).collect();
     let [Kind::Release(release), Kind::Close(close)] = &kinds[..] else {

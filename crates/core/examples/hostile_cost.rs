@@ -103,7 +103,7 @@ fn a_bystander_who_waits_for_much(waits: u64) -> Duration {
     let own = stage.acquiring(2, 0, "own", Mode::Exclusive, 0);
     stage.apply(own);
     for number in 0..waits {
-        // By `Wait`, so that to queue them is quick; what is measured is somebody else's request.
+        // By `Wait`, so that to queue them is quick; what is measured is another client's request.
         let mut wait = stage.acquiring(2, 0, &format!("h{number}"), Mode::Exclusive, 600);
         if let Command::Acquire(acquire) = &mut wait {
             acquire.terms.policy = Policy::Wait;
@@ -197,7 +197,7 @@ fn permits_set_for_many_who_wait_elsewhere(waits: u64) -> Duration {
     stage.timed(Command::Intervene(intervention)).1
 }
 
-/// Many readers wait for two locks, and somebody who holds something asks for one of them.
+/// Many readers wait for two locks, and a client that holds something asks for one of them.
 fn an_acquire_behind_readers_of_two(waits: u64) -> Duration {
     let mut stage = Stage::new(3);
     for name in ["a", "b"] {

@@ -70,7 +70,7 @@ impl Line {
         let (session, token) = self.holder;
         let next = FenceToken(self.world.table.last_token() + 1);
         self.world.release(session, self.name.clone(), token);
-        assert_eq!(self.world.table.last_token(), next.0, "nobody got the lock");
+        assert_eq!(self.world.table.last_token(), next.0, "no client got the lock");
         self.holder = (self.queue.pop_front().unwrap(), next);
     }
 }

@@ -50,7 +50,7 @@ fn live() -> isize {
 fn main() {
     assert_eq!(name(0).len(), 20);
     let mut world = World::new(SESSIONS, 1_000);
-    // Everybody has been here once, so that what a session keeps for ever does not count as left behind.
+    // Every client has been here once, so that what a session keeps for ever does not count as left behind.
     for session in 0..SESSIONS {
         let token = world.acquire(session, name(session));
         world.release(session, name(session), token);

@@ -7,15 +7,15 @@
 //!
 //! # Invariants
 //!
-//! * At any log index a resource has one exclusive holder, or shared holders, or permit holders. There are no more
+//! * At any log index a lock has one exclusive holder, or shared holders, or permit holders. There are no more
 //!   permit holders than permits, unless an operator has just lowered their number.
 //! * Tokens come from one counter that only rises; every exclusive grant takes a new one.
 //! * Waiters are served in log order: no waiter is granted what a waiter ahead of it waits for and could not share.
-//! * An acquire-all holds all of its resources or none.
+//! * An acquire-all holds all of its locks or none.
 //! * A request that is applied twice (same session, same [`RequestId`]) has the effect of one.
 //! * Nothing expires except by [`Command::Tick`], and then only what is due at the tick's stamp.
 //! * The same commands give the same bytes: [`LockTable::encode`] is canonical.
-//! * A resource with no holder and no waiter costs no memory (unless it is closed by a lock delay).
+//! * A lock with no holder and no waiter costs no memory (unless it is closed by a lock delay).
 //!
 //! # What is deliberately absent
 //!

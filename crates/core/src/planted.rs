@@ -69,7 +69,7 @@ pub enum Bug {
     AcquireAllInPart,
     /// A reader becomes the writer under the token that it had.
     UpgradeKeepsToken,
-    /// Two readers of one resource may both wait to become the writer.
+    /// Two readers of one lock may both wait to become the writer.
     TwoUpgraders,
     /// A lock that is handed over keeps its token.
     TransferKeepsToken,

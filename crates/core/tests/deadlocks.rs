@@ -21,7 +21,7 @@ const LOCKS: usize = 3;
 const PERMITS: u32 = 2;
 const WAIT: Span = Span::from_secs(600);
 
-/// What somebody does next. Holds and waits are chosen among those that there are.
+/// What a client does next. Holds and waits are chosen among those that there are.
 #[derive(Clone, Debug)]
 enum Move {
     Take { actor: (u64, u64), members: Vec<(usize, Mode)>, policy: Policy, flags: Flags },
@@ -155,7 +155,7 @@ impl History {
             play.apply(call.map_or_else(|| command.clone(), |_| waiting_in_any_case(command)));
         }
         let asked = asked.map(|call| (call.session, call.request)).unwrap();
-        // Somebody else may have been refused instead.
+        // Another client may have been refused instead.
         if play.refused_late.is_empty() {
             let actor: Actor = (session, play.waits[&asked]);
             assert!(play.stuck().contains(&actor), "ended, though its wait would end");

@@ -105,7 +105,7 @@ fn a_dead_holder_is_freed_however_often_the_leader_changes() {
 
 /// etcd#2660: early expiry around an election.
 #[test]
-fn a_new_leader_expires_nobody_early() {
+fn a_new_leader_expires_no_client_early() {
     let mut world = world();
     world.open("alice", 10_000);
     world.acquire("alice", 1, "wallet", 0);
@@ -300,7 +300,7 @@ fn a_session_that_has_ended_is_not_opened_again_by_a_straggler() {
         assert_eq!(world.apply(open), Outcome::Rejected(Rejection::SessionExists));
         let unknown = Outcome::Rejected(Rejection::UnknownSession);
         assert_eq!(world.acquire(name, 1, name, 0), unknown);
-        // A release that comes late: what was closed was given back. Of what expired nobody knows
+        // A release that comes late: what was closed was given back. Of what expired nothing is known
         // whether an earlier copy of the release had done it.
         let answer = match name {
             "alice" => Outcome::Release(ReleaseAnswer::AlreadyReleased),
@@ -312,7 +312,7 @@ fn a_session_that_has_ended_is_not_opened_again_by_a_straggler() {
 }
 
 /// A hello that was held up somewhere arrives after the client came back on another stream; then the
-/// one who held it up notices that nobody is there any more.
+/// one who held it up notices that no client is there any more.
 #[test]
 fn a_hello_that_arrives_late_does_not_take_the_session_from_its_newer_stream() {
     let mut world = world();

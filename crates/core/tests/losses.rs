@@ -32,10 +32,10 @@ fn one_of_two_shared_holds_is_lost(rules: RulesVersion) -> (World, SessionId) {
 fn the_lost_one_of_two_shared_holds_under_one_token_is_reported() {
     let (mut world, alice) = one_of_two_shared_holds_is_lost(RulesVersion::NEWEST);
     let token = FenceToken(1);
-    let told = vec![(token, None), (token, Some(RequestId(1)))];
-    assert_eq!(world.table.losses(alice), told);
+    let reported = vec![(token, None), (token, Some(RequestId(1)))];
+    assert_eq!(world.table.losses(alice), reported);
     world.table = LockTable::decode(&world.table.encode(), Limits::default()).unwrap();
-    assert_eq!(world.table.losses(alice), told, "it is in the snapshot");
+    assert_eq!(world.table.losses(alice), reported, "it is in the snapshot");
 }
 
 #[test]

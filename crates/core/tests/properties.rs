@@ -49,7 +49,7 @@ fn limits() -> impl Strategy<Value = Limits> {
         sessions_max: 3,
         holds_per_session_max: 2,
         waits_per_session_max: 2,
-        waiters_per_resource_max: 3,
+        waiters_per_lock_max: 3,
         unacknowledged_answers_max: 5,
         remembered_losses_max: 1,
         expiries_per_tick_max: 1,
@@ -522,7 +522,7 @@ impl Judge {
         Some(gone)
     }
 
-    /// Nothing that conflicts holds it, and nobody ahead is overtaken who would conflict.
+    /// Nothing that conflicts holds it, and no client ahead is overtaken that would conflict.
     fn may_be_granted(
         &self,
         name: &LockName,

@@ -79,7 +79,7 @@ function morph(current, next) {
   for (const handler of HANDLERS) {
     if (current[handler] !== next[handler]) current[handler] = next[handler];
   }
-  // What somebody is typing is theirs.
+  // A field that has the focus keeps what the user is typing.
   if ("value" in current && current !== document.activeElement && current.value !== next.value) current.value = next.value;
   if ("checked" in current && current.checked !== next.checked) current.checked = next.checked;
   morphChildren(current, next);

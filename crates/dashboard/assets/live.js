@@ -1,5 +1,5 @@
 // The stream of seconds: what the header and the plots show, and the beat by which all else is asked for
-// again. When it breaks it is opened anew, again and again; the page is never loaded again for that.
+// again. When it breaks it is opened again, as often as needed; the page is never loaded again for that.
 
 const SAMPLES_MAX = 300;
 const SILENCE_MAX_MS = 5000;
@@ -31,7 +31,7 @@ function beat() {
   for (const listener of listeners) listener();
 }
 
-// A page that nobody sees needs no stream; a browser opens only a few to one server, for all of its tabs.
+// A page in the background needs no stream; a browser opens only a few to one server, for all of its tabs.
 document.addEventListener("visibilitychange", () => {
   clearTimeout(watchdog);
   clearTimeout(again);

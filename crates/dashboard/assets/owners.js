@@ -7,7 +7,7 @@ const ASKED_MAX = 100;
 const KNOWN_MAX = 2000;
 const SOON_MS = 50;
 
-// By session; null: nobody knows.
+// By session; null: not known.
 const known = new Map();
 let wanted = new Set();
 let asking = false;

@@ -23,32 +23,32 @@ export const elections = {
             clearTimeout(typing);
             typing = setTimeout(() => page.go({ prefix: value }), 250);
           } }))),
-      card("Led", `${data.more ? "the first 200 · " : ""}“elected” counts how often somebody came to lead, as far back as this node keeps events`, led(data.led)),
-      card("Vacant", "led lately, by nobody now", vacant(data.vacant)),
+      card("Led", `${data.more ? "the first 200 · " : ""}“elected” counts elections, as far back as this node keeps events`, led(data.led)),
+      card("Vacant", "had a leader lately, and has none now", vacant(data.vacant)),
       live.now ? card("The cluster itself", null, cluster(live.now)) : null,
     ];
   },
 };
 
 function led(list) {
-  if (list.length === 0) return empty("Nobody leads anything. Stand for election: ", h("code", {}, "holdfast elect scheduler --value host-1 -- COMMAND"));
+  if (list.length === 0) return empty("There is no leader. Start a candidate: ", h("code", {}, "holdfast elect scheduler --value host-1 -- COMMAND"));
   const columns = [{ label: "Election", class: "name" }, { label: "Leader's value", class: "value" }, { label: "Leader" }, { label: "Epoch", class: "num" },
     { label: "Leads for", class: "num" }, { label: "Candidates", class: "num" }, { label: "Elected", class: "num" }];
   return table(columns, list.map((lock) => ({
     key: lock.name, link: true,
     cells: [h("a", { href: address("lock", { name: lock.name }) }, shown(lock.name)), shown(lock.metadata), who(lock.owner, lock.session),
       h("span", { class: "mono" }, lock.token), duration(lock.held_for_ms), number(lock.waiters), lock.terms ? count(lock.terms, "time", "times") : "not lately"],
-  })), "Elections that somebody leads");
+  })), "Elections with a leader");
 }
 
 function vacant(list) {
-  if (list.length === 0) return empty("No election that was led lately is vacant.");
+  if (list.length === 0) return empty("Every election that had a leader lately has one now.");
   const columns = [{ label: "Election", class: "name" }, { label: "Last leader's value", class: "value" }, { label: "Last epoch", class: "num" }, { label: "How it ended", class: "fit" }, { label: "Vacant since", class: "num mono" }];
   return table(columns, list.map((one) => ({
     key: one.name, link: true,
     cells: [h("a", { href: address("lock", { name: one.name }) }, shown(one.name)), shown(one.last.metadata), h("span", { class: "mono" }, one.last.token),
       one.ended.kind.replaceAll("_", " "), clock(one.ended.unix_ms)],
-  })), "Elections that nobody leads");
+  })), "Elections without a leader");
 }
 
 function cluster(now) {

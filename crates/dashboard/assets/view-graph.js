@@ -18,8 +18,8 @@ export const graph = {
   render(data) {
     return [
       h("div", { class: "head" }, h("h1", {}, "Wait-for graph"),
-        h("p", {}, "Arrows point at what is waited for: from a session to a lock, from a lock to whoever holds it. Each task of a client waits for itself, so a client can appear twice.")),
-      card("Now", [data.more ? "the 30 longest queues " : null, key()], data.locks.length ? drawing(data.locks) : empty("Nobody waits for anybody.")),
+        h("p", {}, "Arrows point at what is waited for: from a session to a lock, from a lock to its holder. Each task of a client waits for itself, so a client can appear twice.")),
+      card("Now", [data.more ? "the 30 longest queues " : null, key()], data.locks.length ? drawing(data.locks) : empty("No request waits.")),
       card("Cycles that were refused", "a wait that would close a cycle is refused at once", cycles(data.cycles)),
       data.locks.length ? card("The same in words", null, words(data.locks)) : null,
     ];
@@ -85,7 +85,7 @@ function words(locks) {
   return table([{ label: "Lock", class: "name" }, { label: "Held by" }, { label: "Waiting, first in line first" }], locks.map((lock) => ({
     key: lock.name,
     cells: [h("a", { href: address("lock", { name: lock.name }) }, shown(lock.name)),
-      lock.holders.length ? lock.holders.map((one, at) => [at ? ", " : "", who(one.owner, one.session)]) : "nobody",
+      lock.holders.length ? lock.holders.map((one, at) => [at ? ", " : "", who(one.owner, one.session)]) : "no holder",
       [lock.waiters.map((one, at) => [at ? ", " : "", who(one.owner, one.session)]), lock.waiter_count > lock.waiters.length ? ` and ${number(lock.waiter_count - lock.waiters.length)} more` : null]],
   })), "Who waits for whom");
 }

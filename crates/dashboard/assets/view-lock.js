@@ -42,7 +42,7 @@ function tags(status) {
 
 function holders(status, page) {
   if (status.holder_count === 0) {
-    return empty("Nobody holds it. Take it: ", h("code", {}, "holdfast lock NAME -- COMMAND"));
+    return empty("No session holds it. Take it: ", h("code", {}, "holdfast lock NAME -- COMMAND"));
   }
   const columns = [{ label: "Who" }, { label: "Reason", class: "value" }, { label: "Token", class: "num" },
     { label: "Held for", class: "num" }, { label: "Ends by itself" }, { label: "", class: "fit" }];
@@ -72,7 +72,7 @@ function ends(holder) {
 }
 
 function queue(status, page) {
-  if (status.waiter_count === 0) return empty("Nobody waits for it.");
+  if (status.waiter_count === 0) return empty("No request waits for it.");
   const columns = [{ label: "Place", class: "fit" }, { label: "Who" }, { label: "Wants it", class: "fit" }, { label: "Waiting", class: "num" },
     { label: "Gives up in", class: "num" }, { label: "", class: "fit" }];
   const rows = status.waiters.map((waiter) => ({
@@ -112,17 +112,17 @@ function whyList(status, why) {
     lines.push(h("li", {}, who(first.owner, first.session), status.holder_count > 1 ? ` and ${number(status.holder_count - 1)} more hold it ` : " holds it ",
       `${first.mode}, for ${duration(first.held_for_ms)} now.`));
   }
-  if (status.waiter_count > 0) lines.push(h("li", {}, `Whoever asks now stands behind ${count(status.waiter_count, "request", "requests")}.`));
+  if (status.waiter_count > 0) lines.push(h("li", {}, `The next request stands behind ${count(status.waiter_count, "request", "requests")}.`));
   for (const link of why.chain) {
     const holder = link.holders[0];
-    lines.push(h("li", { class: "deep" }, link.waiter ? who(link.waiter.owner, link.waiter.session) : "somebody", ", in the way of ", named(link.in_the_way_of), ", waits itself for ",
+    lines.push(h("li", { class: "deep" }, link.waiter ? who(link.waiter.owner, link.waiter.session) : "a request", ", in the way of ", named(link.in_the_way_of), ", waits itself for ",
       named(link.waits_for), holder ? [", held by ", who(holder.owner, holder.session)] : null, "."));
   }
   if (why.chain_is_cut) lines.push(h("li", {}, "There is more of this chain."));
   for (const reserved of why.reserved) {
     lines.push(h("li", {}, named(reserved.name), " is free, and kept for ", who(reserved.owner, reserved.session), ", who needs both at once."));
   }
-  if (lines.length === 0) lines.push(h("li", {}, "It is: whoever asks now gets it at once."));
+  if (lines.length === 0) lines.push(h("li", {}, "It is free: the next request gets it at once."));
   return h("ul", { class: "why" }, lines);
 }
 

@@ -22,7 +22,7 @@ export const locks = {
     };
     return [
       h("div", { class: "head" }, h("h1", {}, "Locks"),
-        h("p", {}, "Every lock that is held, awaited or closed. One that nobody uses does not exist. A token is a fencing token: every exclusive grant has a higher one than all before.")),
+        h("p", {}, "Every lock that is held, awaited or closed. One that is not in use does not exist. A token is a fencing token: every exclusive grant has a higher one than all before.")),
       h("form", { class: "filters", role: "search", onsubmit: (event) => event.preventDefault() },
         h("label", { class: "field" }, "Name contains",
           h("input", { type: "search", id: "contains", value: asked.contains || "", maxlength: 512, autocomplete: "off", spellcheck: "false", oninput: later("contains") })),

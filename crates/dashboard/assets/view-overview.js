@@ -98,7 +98,7 @@ function nodes(now) {
 function busiest(locks) {
   const most = Math.max(1, ...locks.map((lock) => lock.waiters));
   const body = locks.length === 0
-    ? empty("Nobody waits for a lock.")
+    ? empty("No request waits for a lock.")
     : table([{ label: "Lock", class: "name" }, { label: "Queue", class: "num" }, { label: "Held for", class: "num" }],
       locks.map((lock) => ({
         key: lock.name, link: true,

@@ -36,7 +36,7 @@ export const sessions = {
 };
 
 function body(data, asked, page) {
-  if (data.sessions.length === 0) return asked.contains ? empty("No session matches.") : empty("Nobody is connected. Every ", h("code", {}, "holdfast lock"), " and every client library opens a session.");
+  if (data.sessions.length === 0) return asked.contains ? empty("No session matches.") : empty("No client is connected. Every ", h("code", {}, "holdfast lock"), " and every client library opens a session.");
   const columns = [{ label: "Owner" }, { label: "Session", class: "fit" }, { label: "Age", class: "num" }, { label: "Last heard", class: "num" },
     { label: "Ends if silent for", class: "num" }, { label: "Holds", class: "num" }, { label: "Waits", class: "num" }, { label: "", class: "fit" }];
   return table(columns, data.sessions.map((session) => ({

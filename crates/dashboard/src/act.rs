@@ -119,7 +119,7 @@ fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
         .map_err(|error| ApiError::bad_request(format!("the request is not understood: {error}")))
 }
 
-/// The record says that it came by this way: whoever knows the secret can give any name.
+/// The record says that it came by this way: a user who knows the secret can give any name.
 fn intervention(by: String, reason: String) -> Result<Option<Intervention>, ApiError> {
     let (by, reason) = (by.trim(), reason.trim());
     if by.is_empty() || reason.is_empty() {

@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 
 use crate::query_params::no_such_page;
 
-/// Only our own files, no script or style within a page, and nobody may frame it.
+/// Only our own files, no script or style within a page, and no other site may frame it.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
     connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; \
     frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";

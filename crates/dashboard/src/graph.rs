@@ -9,7 +9,7 @@ use crate::api_error::ApiError;
 use crate::source::{RecentEvents, Source};
 use crate::{Dashboard, shape};
 
-/// More than that nobody can read.
+/// A larger drawing is not readable.
 const LOCKS_MAX: u32 = 30;
 const WAITERS_SHOWN_MAX: usize = 8;
 const HOLDERS_SHOWN_MAX: usize = 4;

@@ -2,7 +2,7 @@
 //!
 //! Two questions, asked in this order. Does the request come from this very page? A browser says where a
 //! request comes from, and a site cannot make it lie; besides, only a page of the same origin can set our
-//! header or send JSON without being asked first. Then: does whoever sits there know the secret? It is in no
+//! header or send JSON without being asked first. Then: does the user know the secret? It is in no
 //! cookie, so no browser sends it by itself.
 
 use std::collections::VecDeque;
@@ -20,7 +20,7 @@ use crate::api_error::ApiError;
 pub(crate) const ACTION_HEADER: &str = "holdfast-action";
 pub(crate) const SECRET_HEADER: &str = "holdfast-secret";
 
-/// So many wrong secrets within [`WRONG_WINDOW`], then nobody is let in until it is over.
+/// So many wrong secrets within [`WRONG_WINDOW`], then all are refused until it is over.
 const WRONG_MAX: usize = 5;
 const WRONG_WINDOW: Duration = Duration::from_secs(30);
 
@@ -82,7 +82,7 @@ impl Guard {
             return Ok(());
         }
         let Some(secret) = &self.secret else {
-            let words = "this node lets nobody act from the dashboard; set http.actions_secret_file in its \
+            let words = "this node allows no changes from the dashboard; set http.actions_secret_file in its \
                          configuration, or use the command line";
             return Err(ApiError::new(StatusCode::FORBIDDEN, "actions_are_off", words));
         };

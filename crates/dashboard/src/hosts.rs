@@ -2,7 +2,7 @@
 //!
 //! A site can let a name of its own point at this node. To the browser the dashboard is then a part of that site, and
 //! the site's scripts read whatever it shows. But the browser says by which name it has asked, and no script can make
-//! it lie. So whoever asks by a name that is not the node's learns nothing. An address is no name, and belongs to no site.
+//! it lie. So a request by a name that is not the node's gets nothing. An address is no name, and belongs to no site.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

@@ -10,9 +10,9 @@
 //!   script but the files of this crate.
 //! * The page asks for what it shows: every answer is bounded, however large the table is.
 //! * Looking is free for all who reach the port, by a name that the node knows as its own: no site can look through
-//!   somebody's browser. Doing needs the secret of [`Actions`], and comes from this
+//!   a user's browser. Doing needs the secret of [`Actions`], and comes from this
 //!   very page: a request that a browser makes on behalf of another site is refused before anything else.
-//! * What lasts (streams) is bounded in number and in memory; whoever does not read is cut off.
+//! * What lasts (streams) is bounded in number and in memory; a page that does not read is cut off.
 
 mod act;
 mod api_error;

@@ -49,8 +49,8 @@ pub(crate) async fn serve<S: Source>(dashboard: Dashboard<S>) -> Result<Response
                 "now": live_status.now,
             })
         };
-        let mut told = sse.send_event("hello", "", &first).await;
-        while told.is_ok() {
+        let mut sent = sse.send_event("hello", "", &first).await;
+        while sent.is_ok() {
             tokio::select! {
                 changed = live_status.changed() => if changed.is_err() { return },
                 () = sse.closed() => return,
@@ -58,13 +58,13 @@ pub(crate) async fn serve<S: Source>(dashboard: Dashboard<S>) -> Result<Response
             let live_status = Arc::clone(&live_status.borrow_and_update());
             let second =
                 json!({ "now": live_status.now, "sample": live_status.samples.kept().back() });
-            told = sse.send_event("second", "", &second).await;
+            sent = sse.send_event("second", "", &second).await;
         }
     });
     Ok(response)
 }
 
-/// For as long as it is polled. While nobody looks it asks for less.
+/// For as long as it is polled. While no page is open it asks for less.
 pub(crate) async fn keep_sampling<S: Source>(
     source: Arc<S>,
     sender: watch::Sender<Arc<LiveStatus>>,

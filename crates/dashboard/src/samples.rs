@@ -17,7 +17,7 @@ pub(crate) struct Sample {
     pub(crate) locks: u64,
     pub(crate) waiters: u64,
     pub(crate) sessions: u64,
-    /// Absent when it cannot be told: nobody leads, or somebody else does since a moment.
+    /// Absent when it is not known: there is no leader, or a new one since a moment.
     #[serde(flatten)]
     pub(crate) rates: Option<Rates>,
 }
@@ -47,16 +47,16 @@ impl Samples {
         let sum = |of: fn(&GroupStatus) -> u64| cluster.groups.iter().map(of).sum::<u64>();
         let first = cluster.groups.first();
         // A follower that could not ask the leader tells its own.
-        let told = first
+        let counted = first
             .filter(|group| group.leader == cluster.answered_by)
             .and_then(|group| group.activity.clone());
-        let rates = match (&self.last, &told) {
+        let rates = match (&self.last, &counted) {
             (Some((then_ms, node, then)), Some(now)) if *node == cluster.answered_by => {
                 rates(then, now, unix_ms.saturating_sub(*then_ms))
             }
             _ => None,
         };
-        self.last = told.map(|activity| (unix_ms, cluster.answered_by, activity));
+        self.last = counted.map(|activity| (unix_ms, cluster.answered_by, activity));
         let sample = Sample {
             unix_ms,
             leader: first.map_or(0, |group| group.leader),
@@ -77,7 +77,7 @@ impl Samples {
         &self.kept
     }
 
-    /// How often somebody else led than before, in the time that is kept.
+    /// How often the leader changed, in the time that is kept.
     pub(crate) fn leader_changes(&self) -> u64 {
         let mut leaders =
             self.kept.iter().map(|sample| sample.leader).filter(|leader| *leader != 0);

@@ -18,7 +18,7 @@ use crate::streams::Streams;
 /// The most reads of streams that may wait for a confirmation.
 const STREAM_READS_MAX: usize = 16_384;
 
-/// What leaves the engine: effects, and the lists of streams.
+/// What leaves the engine: effects, and the answers collected for each stream.
 #[derive(Debug)]
 pub(crate) struct Outbound<H: Host> {
     pub(crate) host: H,
@@ -105,22 +105,35 @@ impl Hasher for TicketHasher {
     }
 }
 
+/// The caller of an acquire that waits in a queue.
 #[derive(Debug)]
 struct Parked<H: Host> {
     reply: ReplyTo<H::Call>,
+    /// What the host noted when the request came, for its measurements.
     mark: H::Mark,
+    /// Set for a unary call that is undone if its caller hangs up.
     call: Option<CallRef>,
 }
 
 #[derive(Debug)]
 enum Caller<H: Host> {
-    Call { reply: ReplyTo<H::Call>, wait: Option<Wait>, mark: H::Mark, call: Option<CallRef> },
-    Read { query: Query, reply: ReadReply<H::Read> },
+    /// A command. `wait` identifies it by session and request, if it can be queued; for the rest see [`Parked`].
+    Call {
+        reply: ReplyTo<H::Call>,
+        wait: Option<Wait>,
+        mark: H::Mark,
+        call: Option<CallRef>,
+    },
+    Read {
+        query: Query,
+        reply: ReadReply<H::Read>,
+    },
+    /// A change of the cluster's members.
     Change(H::Change),
     Touches(Touches<H>),
 }
 
-/// Heartbeats of many sessions.
+/// Heartbeats of many sessions, with one answer.
 #[derive(Debug)]
 pub(crate) struct Touches<H: Host> {
     pub(crate) sessions: Vec<SessionId>,
@@ -154,7 +167,7 @@ impl<H: Host> Callers<H> {
         self.owners.abandoned(wait, call)
     }
 
-    /// `has_answer` says whether the table has answered the request already.
+    /// Registers the caller of a command. `has_answer` says whether the table has answered the request already.
     pub(crate) fn call(
         &mut self,
         host: &mut H,
@@ -247,7 +260,7 @@ impl<H: Host> Callers<H> {
             return;
         }
         if let Some(Parked { reply, mark, call }) = self.parked.remove(&wait) {
-            // A wait that was undone has no answer, and a retry may be behind it.
+            // After an undo no answer is recorded for the request, so a retry is executed like a first try.
             if *outcome != Outcome::Cancelled {
                 self.owners.answered(wait, call.as_ref());
             }

@@ -72,7 +72,7 @@ impl<D: Disk> TurnLog<D> {
             self.buffered += 1;
             self.is_installed = false;
         }
-        self.wal.commit()?;
+        self.wal.sync_turn()?;
         self.buffered = 0;
         Ok(())
     }

@@ -36,7 +36,7 @@ impl PeerRegistry {
         self.unreported.insert(node, (member, false));
     }
 
-    pub(crate) fn all_read(&self, membership: &Membership, version: u32) -> bool {
+    pub(crate) fn all_support(&self, membership: &Membership, version: u32) -> bool {
         let reads = |node| self.reads.get(node).is_some_and(|reads| *reads >= version);
         membership.members.keys().all(reads)
     }

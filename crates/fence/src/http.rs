@@ -5,7 +5,7 @@
 //! | 428 | the header is missing | takes the lock and sends its token |
 //! | 400 | the header cannot be read, comes twice, or has the number 0 | sends the token as it was granted |
 //! | 403 | the token is of another resource or tier, or a permit's | takes the right lock |
-//! | 412 | the token is out of date | takes the lock anew, and begins with reading |
+//! | 412 | the token is out of date | acquires the lock again, and begins with reading |
 //! | 503 | the marks cannot be read, or there are too many | tries again later |
 //!
 //! The body says the same in words.
@@ -48,7 +48,7 @@ pub trait Store: Clone + Send + Sync + 'static {
     /// While it lives no other request for the same resource passes.
     type Permit: Send + 'static;
 
-    /// Waits until nobody else is at the resource; then lets the claim pass and remembers it, or refuses it.
+    /// Waits until no other request is at the resource; then lets the claim pass and remembers it, or refuses it.
     fn enter(&self, claim: &Claim)
     -> impl Future<Output = Result<Self::Permit, EnterError>> + Send;
 }

@@ -1,7 +1,7 @@
 //! High-water marks in memory, for a resource that lives in one process: a file, a device, a cache, a
 //! connection to something that cannot check tokens itself.
 //!
-//! [`HighWaterMarks::write`] runs the write while the resource's mark is locked, so that nobody
+//! [`HighWaterMarks::write`] runs the write while the resource's mark is locked, so that no other
 //! passes in between. Writes to different resources do not wait for each other.
 //!
 //! The marks are as durable as the process. If the data outlives it, keep the mark with the data
@@ -58,7 +58,7 @@ impl HighWaterMarks {
         Ok(marks)
     }
 
-    /// Runs `write` if the claim passes, and lets nobody else at the resource meanwhile. It must not
+    /// Runs `write` if the claim passes, and lets no other request at the resource meanwhile. It must not
     /// call this for the same resource again: it would wait for itself.
     ///
     /// The mark is raised before `write` runs, and stays raised if it fails.
@@ -69,7 +69,7 @@ impl HighWaterMarks {
         Ok(write())
     }
 
-    /// Shows the token without a write: from now on nobody with a lower one passes. To be done before
+    /// Shows the token without a write: from now on no lower one passes. To be done before
     /// reading what a later write depends on.
     pub fn check(&self, claim: &Claim) -> Result<(), CheckError> {
         self.write(claim, || ())
@@ -79,7 +79,7 @@ impl HighWaterMarks {
         self.marks.get(resource).map_or(HighWaterMark::NONE, |cell| *lock(&cell))
     }
 
-    /// Drops the mark of a resource that is gone for good. Whoever is late may write to it again.
+    /// Drops the mark of a resource that is gone for good. A late holder may write to it again.
     pub fn forget(&self, resource: &str) {
         self.marks.remove(resource);
     }

@@ -1,4 +1,4 @@
-//! The resource's half of a lock: it refuses whoever comes too late.
+//! The token check of a resource: it refuses a lock holder that comes too late.
 //!
 //! A lock alone is not mutual exclusion. Its holder can pause for longer than its lease, a second holder
 //! starts, and then the first one wakes up and writes. So every grant carries a token that is higher than all
@@ -19,7 +19,7 @@
 //!   writer can slip in between the reading and the writing of its successor, and what it wrote is lost.
 //! - **Keep the marks as long as the data.** A mark that is forgotten lets the late writer in.
 //!
-//! A fence is no proof of identity: whoever can reach the resource can make one up. It protects from
+//! A fence is no proof of identity: every process that reaches the resource can make one up. It protects from
 //! those who mean well and are late.
 
 pub mod dynamodb;

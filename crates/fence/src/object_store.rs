@@ -4,9 +4,9 @@
 //! that was read. So the mark is kept in the object's metadata, and a write has three steps:
 //! 1. look at the object (`HeadObject`): its ETag, and the metadata [`METADATA_KEY`];
 //! 2. [`plan_put`] judges by the rule, and gives the precondition and the new metadata;
-//! 3. put with both. If the store answers 412 or 409, somebody wrote in between: begin at 1.
+//! 3. put with both. If the store answers 412 or 409, another writer wrote in between: begin at 1.
 //!
-//! Between 1 and 3 nobody can write unnoticed, so that is one step in effect. `If-Match` and `If-None-Match`
+//! Between 1 and 3 no write goes unnoticed, so that is one step in effect. `If-Match` and `If-None-Match`
 //! on puts are known to S3, R2, MinIO and Azure; GCS has `x-goog-if-generation-match` with the generation in
 //! the place of the ETag, and 0 for none.
 //!
@@ -63,7 +63,7 @@ pub enum PlanError {
     Refused(#[from] Refusal),
     #[error(
         "the object's metadata `{METADATA_KEY}` is not a number of a token: `{0}`; mend it to the \
-         highest token that was granted before anybody writes"
+         highest token that was granted before any write"
     )]
     InvalidMark(String),
 }

@@ -7,7 +7,7 @@
 //!   `UPDATE … WHERE … AND last_token <= $token`. One statement checks and writes; [`WriteError`] tells stale
 //!   from missing.
 //!
-//! Whoever reads first and writes in another transaction shows its token on reading too: by [`check`] in the
+//! A program that reads first and writes in another transaction shows its token on reading too: by [`check`] in the
 //! transaction that reads, or by [`Row::take`].
 //!
 //! Caveats:
@@ -55,7 +55,7 @@ pub enum CheckError {
     Postgres(#[from] Error),
 }
 
-/// Lets the transaction go on if the claim passes, and keeps everybody else from the resource until it
+/// Lets the transaction go on if the claim passes, and keeps all others from the resource until it
 /// ends. If it does not pass, the transaction is aborted: it can only be rolled back.
 pub async fn check(transaction: &Transaction<'_>, claim: &Claim) -> Result<(), CheckError> {
     let query = "SELECT holdfast.raise_mark($1, $2)";

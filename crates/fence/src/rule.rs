@@ -102,7 +102,7 @@ pub enum Refusal {
     NotBestEffort { resource: String },
     #[error(
         "token {token} for `{resource}` is out of date, {highest} has been seen: the lock was lost and \
-         somebody else has it, or had it. Do not send this write again: take the lock anew, and \
+         another holder has it, or had it. Do not send this write again: acquire the lock again, and \
          begin with reading"
     )]
     Stale { resource: String, token: u64, highest: u64 },
@@ -283,7 +283,7 @@ mod tests {
         assert_eq!(mark.raise(&claim(9)), Ok(()));
         let stale = mark.raise(&claim(8)).unwrap_err();
         assert_eq!(stale, Refusal::Stale { resource: "wallet:42".into(), token: 8, highest: 9 });
-        assert!(stale.to_string().contains("take the lock anew, and begin with reading"));
+        assert!(stale.to_string().contains("acquire the lock again, and begin with reading"));
         assert_eq!(mark.token(), 9);
     }
 

@@ -81,7 +81,7 @@ impl Fence {
         self.name_hash == name_hash(name)
     }
 
-    /// For whoever writes many: it takes no memory of its own.
+    /// For callers that write many: it allocates nothing.
     pub fn text(&self) -> FenceText {
         FenceText::of(self)
     }

@@ -10,7 +10,7 @@
 //! | kind | up | down |
 //! |---|---|---|
 //! | [`FRAME`] | `ClientFrame` | `ServerFrame` |
-//! | [`PING`] | nothing: is anybody there? | |
+//! | [`PING`] | nothing: does the other end answer? | |
 //! | [`AUTH`] | a credential, as text; before the first frame | |
 //! | [`END`] | | `Failure`: why the stream ends; nothing follows |
 //!

@@ -1,6 +1,6 @@
 //! The secret id of a session, and the public id that listings show in its place.
 //!
-//! Whoever knows the secret acts as the session, so it never reaches a log: `Debug` prints the
+//! A client that knows the secret acts as the session, so it never reaches a log: `Debug` prints the
 //! public id, and the secret's digits come out only by the explicit [`SessionId::to_secret_text`].
 
 use std::fmt;

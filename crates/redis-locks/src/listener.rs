@@ -79,8 +79,8 @@ impl Listener {
                     let name = name.ok_or(Ended::NobodyLeft)?;
                     subscriptions.adapt(&name, &self.registry).await?;
                 }
-                told = next_release(&mut stream) => {
-                    self.registry.released(&told.ok_or(Ended::Broken)?);
+                reported = next_release(&mut stream) => {
+                    self.registry.released(&reported.ok_or(Ended::Broken)?);
                 }
             }
         }

@@ -35,8 +35,9 @@ struct PendingBatch {
 /// What this leader knows about an entry.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Proposed {
+    /// The decoded commands, with their callers.
     Calls(Vec<Call>),
-    /// One per command; empty if another leader proposed the entry.
+    /// Only the callers, one per command; the commands are decoded from the entry. Empty if another leader proposed it.
     Tickets(Vec<Option<Ticket>>),
 }
 

@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(reads.begin_round(10), None, "its age counts from its beginning");
         reads.confirm(context, 3);
         assert_eq!(reads.take_served(3).collect::<Vec<_>>(), [Ticket(1)]);
-        assert_eq!(reads.begin_round(10), None, "nobody waits");
+        assert_eq!(reads.begin_round(10), None, "no read waits");
     }
 
     #[test]

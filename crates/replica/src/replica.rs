@@ -1,4 +1,7 @@
 //! The replica itself. It takes inputs, proposes and applies commands, and returns what the shard has to do.
+//!
+//! The order of calls in a turn: `handle_*` for all inputs, `handle_time`, `begin_turn`; send the turn's messages;
+//! `answer_committed`; write and sync; `acknowledge`, send; `finish_turn`.
 
 mod batching;
 mod leadership;
@@ -36,7 +39,7 @@ const COMMIT_UNANNOUNCED_MAX: Duration = Duration::from_millis(1);
 /// No replica idles for longer, whatever its tick is: a watchdog expects its loop to turn.
 const IDLE_MAX: Duration = Duration::from_millis(500);
 
-/// One group's share of the lock table on this node.
+/// This node's member of one Raft group, with its state machine: the lock table.
 #[derive(Debug)]
 pub struct Replica {
     config: ReplicaConfig,
@@ -70,7 +73,7 @@ pub struct Replica {
     commit_unannounced_since: Option<Duration>,
     /// A leader expires nothing before this time. After a stall, it first reads the inputs that waited.
     expire_not_before: LogicalTime,
-    /// One tick is proposed at a time.
+    /// The command `Tick` is proposed, and not applied yet. (It has only its name in common with Raft's ticks.)
     tick_under_way: bool,
     applied_index: u64,
     applied_term: u64,
@@ -85,8 +88,9 @@ pub struct Replica {
     /// For how long the offered snapshot has not been sent.
     snapshot_unsent_ticks: u64,
     unfinished: Option<snapshots::UnfinishedSnapshot>,
-    /// The latest time passed in, and when the last slice of a snapshot was written.
+    /// The latest time passed in.
     latest_time: Duration,
+    /// When the last slice of a snapshot was written.
     sliced_last: Duration,
     /// Callers that want a backup. A snapshot under way is too old for them.
     backups_wanted: Vec<Ticket>,
@@ -203,7 +207,8 @@ impl Replica {
             }
         }
         let mut log = LogStore::new(durable.hard_state, applied_index, applied_term);
-        // The snapshot is committed, even if the last hard state on disk has a lower commit index.
+        // The snapshot is committed, even if the last hard state on disk has a lower commit index. A vote of an older term
+        // stays: at worst this node refuses a vote that it could give.
         log.hard_state.commit = log.hard_state.commit.max(applied_index);
         log.hard_state.term = log.hard_state.term.max(applied_term);
         for entry in durable.entries {
@@ -353,7 +358,8 @@ impl Replica {
         self.latest_time = self.latest_time.max(now);
         self.turn_cost = 0;
         let elapsed = self.clock.advance(now);
-        // The time for which a follower idled lies before the leader's message in this turn.
+        // A follower sleeps until input comes. The time of the sleep must not count after the leader's message that ended
+        // it; at most one tick is left.
         let was_contacted = std::mem::take(&mut self.leader_just_contacted);
         let ticks = if was_contacted { elapsed.ticks.min(1) } else { elapsed.ticks };
         for _ in 0..ticks {
@@ -384,7 +390,7 @@ impl Replica {
         self.clock.note_write(took);
     }
 
-    /// Another voter has this leader's whole log on its disk. It began to write later and finished first.
+    /// Another voter has this leader's whole log on its disk, so its disk is not slower: it began to write later.
     fn another_writes_faster(&self) -> bool {
         self.best_successor().is_some_and(|node| self.lag_of(node) == 0)
     }
@@ -428,7 +434,7 @@ impl Replica {
         self.log_bytes_at_snapshot = self.consensus.log().bytes();
     }
 
-    /// Saving failed; it is tried again after as many entries as before the first time.
+    /// Saving failed; it is tried again after another full snapshot interval.
     pub fn handle_snapshot_failed(&mut self) {
         self.snapshot_under_way = false;
         self.snapshot_index = self.applied_index;
@@ -448,7 +454,7 @@ impl Replica {
             // This node may have won and lost leadership within the inputs of one turn.
             self.refuse_unproposed();
         }
-        self.adopt_rules_if_all_read();
+        self.adopt_rules_if_all_support();
         self.propose_queued();
         self.advance_membership();
         self.announce_commit_if_due();
@@ -472,7 +478,8 @@ impl Replica {
         if !self.consensus.is_leader() {
             return Ok(());
         }
-        // Earlier effects, such as a leadership change, wait for the disk.
+        // Effects from before this call, such as a leadership change, stay in `self` until `finish_turn`: they wait for the
+        // disk. `effects` is empty here, so the swap sets them aside.
         std::mem::swap(effects, &mut self.effects);
         while let Some(entry) = self.consensus.next_committed_commands() {
             self.apply(entry)?;
@@ -577,9 +584,10 @@ impl Replica {
         self.applied_index = index;
         self.applied_term = entry.term;
         let data = match entry.content {
-            // A new leader's first entry.
+            // Raft's own first entry of a new leader. `BeginTerm` follows it.
             Content::Commands(data) if data.is_empty() => return Ok(()),
             Content::Commands(data) => data,
+            // What is known of members: their addresses and versions.
             Content::Note(data) => return self.apply_note(index, entry.term, &data),
             Content::Change { configuration, context } => {
                 return self.apply_change(index, configuration, &context);

@@ -35,8 +35,8 @@ fn kill_1(cluster: &mut Cluster) {
     cluster.step();
 }
 
-fn tell_gone(cluster: &mut Cluster, told: &[u64], gone: u64) {
-    for node in told {
+fn tell_gone(cluster: &mut Cluster, reported: &[u64], gone: u64) {
+    for node in reported {
         cluster.replica_mut(NodeId(*node)).handle_peer_crash(NodeId(gone));
     }
 }

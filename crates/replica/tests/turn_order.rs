@@ -288,16 +288,16 @@ fn followers_learn_of_a_commit_with_the_next_entries_or_a_millisecond_later() {
     assert_eq!(played.replica.next_turn_within(), Some(ms(1)));
 
     played.open_session(2);
-    let told = commits(played.replica.begin_turn());
-    assert_eq!(told, [(2, committed)], "with the next entry");
+    let reported = commits(played.replica.begin_turn());
+    assert_eq!(reported, [(2, committed)], "with the next entry");
     played.finish();
     assert_eq!(played.replica.next_turn_within(), None);
 
     played.acknowledge_all();
     played.whole_turns();
     played.pass(ms(1));
-    let told = commits(played.replica.begin_turn());
-    assert_eq!(told, [(2, committed + 1)], "without one");
+    let reported = commits(played.replica.begin_turn());
+    assert_eq!(reported, [(2, committed + 1)], "without one");
     played.finish();
     assert_eq!(played.replica.next_turn_within(), None);
 }

@@ -1,6 +1,6 @@
 //! The audit file: every event, as a line of JSON.
 //!
-//! It reads the ring of events like any watcher, so nobody waits for its disk. If it falls so far behind that
+//! It reads the ring of events like any watcher, so no request waits for its disk. If it falls so far behind that
 //! the ring has forgotten what it did not write yet, it says so in a line of its own, with how many are
 //! missing. While much happens it looks every [`LOOK_EVERY`], and then writes all there is. After a restart it goes on behind the last line that it finds, so that what the log brings back is
 //! not written twice.
@@ -152,7 +152,7 @@ impl Audit {
             return;
         }
         let now = self.electorate.borrow_and_update().clone();
-        // A node that is to join knows of nobody yet.
+        // A node that is to join knows no other node yet.
         let is_known = !now.configuration.voters.is_empty();
         if is_known && self.found_through.is_none_or(|found| now.index > found) {
             let line = line::membership(&now.configuration, self.position(), unix_ms());

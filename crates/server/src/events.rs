@@ -201,7 +201,7 @@ impl EventRing {
         let before = through.max(first_kept);
         let rest = ring.slice(usize::MAX, |event| ring.count_before(event) < before);
         let news = rest.seen().filter(|event| event.event.is_publishable());
-        // Those from before the count began are nobody's loss.
+        // Events from before the count began do not count as lost.
         let news = news.filter(|event| ring.is_counted(event));
         let events = news.take(max).map(EventRef::keep).collect();
         Some(Counted { lost: before - through, before, events })
@@ -433,7 +433,7 @@ mod tests {
     fn events_are_found_by_the_logs_count_and_unpublishable_ones_are_skipped() {
         let ring = ring_after(4);
         ring.record(&mut happened([5, 6]), 0, None);
-        assert!(ring.after_count(0, 9).is_none(), "nobody counts yet");
+        assert!(ring.after_count(0, 9).is_none(), "the count has not begun");
         // The count begins after entry 7.
         ring.record(&mut happened([7, 8]), 0, so_many(1));
         assert_eq!(counted(&ring, 0), (0, 0, vec![8]));
@@ -445,7 +445,7 @@ mod tests {
         assert_eq!(counted(&ring, 1), (0, 1, vec![9, 10]));
         assert_eq!(counted(&ring, 2), (0, 2, vec![10]));
         assert_eq!(counted(&ring, 3), (0, 3, vec![]));
-        // Somebody published more than this replica has applied yet.
+        // Another node published more than this replica has applied yet.
         assert_eq!(counted(&ring, 5), (0, 5, vec![]));
     }
 

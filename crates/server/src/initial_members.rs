@@ -2,7 +2,7 @@
 //!
 //! The log says how the membership changed, and not from what: a replica that has no snapshot yet begins with
 //! these. So they are kept with the data. If they were read from the configuration at every start, a file that
-//! somebody brought up to date would put changes on top of a membership that has them already.
+//! an operator brought up to date would put changes on top of a membership that has them already.
 
 use std::path::{Path, PathBuf};
 

@@ -1,6 +1,6 @@
 //! Every event, published to a topic of Kafka.
 //!
-//! Only the leader publishes, and only what is committed. It reads the ring of events like any watcher, so nobody
+//! Only the leader publishes, and only what is committed. It reads the ring of events like any watcher, so no request
 //! waits for a broker; what is on its way has a limit. At least once, and in order for each lock: a batch is sent
 //! until all of it is acknowledged, and only then comes the next. How far it has come it tells in the log, about
 //! once a second, so that the next leader goes on from there, out of its own ring.
@@ -104,7 +104,7 @@ impl Publisher {
         now
     }
 
-    /// Who the sessions are that somebody else publishes events of: this node may be the next.
+    /// The owners of the sessions whose events another node publishes: this node may be the next.
     fn note_events(&mut self) {
         loop {
             let Ok(events) = self.events.after(self.noted, EVENTS_PER_LOOK) else {
@@ -117,7 +117,7 @@ impl Publisher {
         }
         if let Some(publication) = self.events.publication() {
             self.metrics.kafka.published_events.set(publication.through);
-            self.lines.told_before(publication.index.0);
+            self.lines.written_before(publication.index.0);
             self.elections.published(publication.term);
         }
     }

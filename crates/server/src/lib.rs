@@ -12,7 +12,7 @@
 //! An acquire of the efficiency tier goes from `rpc` to `efficiency_tier` and back, without 2 and 3.
 //!
 //! Around it: [`NodeConfig`] says what the node is, `identity` and `known_peers` keep a data directory
-//! and a node id together, `founders` and `membership` know who belongs to the cluster, `readiness` tells
+//! and a node id together, `initial_members` and `membership` know who belongs to the cluster, `readiness` tells
 //! whether the node can serve, and [`Node`] starts and stops it all. `offline` works on the files of a node
 //! that does not run.
 

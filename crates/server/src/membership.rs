@@ -21,7 +21,7 @@ pub(crate) struct Membership {
     pub(crate) timing: Timing,
     /// Where this node is reached by its own file, or only listens.
     listening: Member,
-    /// From the configuration, without addresses that nobody can dial.
+    /// From the configuration, without addresses to which no node can connect.
     configured: BTreeMap<NodeId, Member>,
     /// Whether others are told of those.
     announces: bool,
@@ -37,8 +37,8 @@ pub(crate) struct Electorate {
 }
 
 impl Membership {
-    /// A node that is to join knows nobody, not even itself as a member.
-    pub(crate) fn of(config: &NodeConfig, founders: &[NodeId]) -> Membership {
+    /// A node that is to join knows no member, not even itself.
+    pub(crate) fn of(config: &NodeConfig, initial_members: &[NodeId]) -> Membership {
         let me = config.node_id();
         let mut listening = Member::default();
         let mut configured = BTreeMap::new();
@@ -56,9 +56,9 @@ impl Membership {
             configured.insert(NodeId(node.id), member);
         }
         let mut first = Replicated::default();
-        first.configuration.voters = founders.iter().copied().collect();
-        first.members = founders.iter().map(|node| (*node, Member::default())).collect();
-        first.highest = founders.iter().copied().max().unwrap_or_default();
+        first.configuration.voters = initial_members.iter().copied().collect();
+        first.members = initial_members.iter().map(|node| (*node, Member::default())).collect();
+        first.highest = initial_members.iter().copied().max().unwrap_or_default();
         let (cluster, timing) = (config.cluster.clone(), config.timing());
         let current = watch::Sender::new(Arc::default());
         let announces = config.announce_addresses;

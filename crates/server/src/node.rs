@@ -170,8 +170,8 @@ impl Node {
         let service = access::service(service, &config)?;
         let access_reset =
             AccessReset::load(&config.data_dir)?.map(|reset| (reset, config.data_dir.clone()));
-        let founders = initial_members::load_or_create(&config)?;
-        let membership = Arc::new(Membership::of(&config, &founders));
+        let initial_members = initial_members::load_or_create(&config)?;
+        let membership = Arc::new(Membership::of(&config, &initial_members));
 
         let (inbox_sender, inbox) = shard::inbox().map_err(ShardError::Inbox)?;
         let leadership = watch::Sender::new(Leadership::default());
@@ -242,7 +242,7 @@ impl Node {
                 metrics,
                 traces,
                 membership,
-                founders,
+                founders: initial_members,
                 data_dir,
             };
             let links = links.clone();
@@ -359,7 +359,7 @@ impl Node {
         self.http_address
     }
 
-    /// For whoever watches over the node.
+    /// For the program that supervises the node.
     pub fn liveness(&self) -> Liveness {
         Liveness { watchdog: Arc::clone(&self.watchdog) }
     }

@@ -40,7 +40,7 @@ use crate::shard::unix_ms;
 pub struct NewClusterOptions {
     /// New tokens of both tiers are higher than this.
     pub token_floor: Option<u64>,
-    /// For how long nothing is granted; otherwise as long as anybody can believe to hold a lock.
+    /// For how long nothing is granted; otherwise as long as a client can believe that it holds a lock.
     pub closed_for: Option<Duration>,
 }
 
@@ -113,7 +113,7 @@ impl OfflineError {
         matches!(self, OfflineError::Directory(DirectoryError::InUse { .. }))
     }
 
-    /// The disk failed, and not whoever asked.
+    /// The disk failed, and not the caller.
     pub fn is_of_the_disk(&self) -> bool {
         matches!(
             self,

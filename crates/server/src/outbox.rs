@@ -18,8 +18,8 @@ pub(crate) enum Outbox {
 }
 
 /// Waits for nothing.
-pub(crate) fn put(outbox: &TaskOutbox, told: Vec<Delivery>) -> Result<(), CutOff> {
-    outbox.try_send(told).map_err(|error| match error {
+pub(crate) fn put(outbox: &TaskOutbox, deliveries: Vec<Delivery>) -> Result<(), CutOff> {
+    outbox.try_send(deliveries).map_err(|error| match error {
         TrySendError::Full(_) => CutOff::SlowReader,
         TrySendError::Closed(_) => CutOff::Gone,
     })
@@ -27,13 +27,13 @@ pub(crate) fn put(outbox: &TaskOutbox, told: Vec<Delivery>) -> Result<(), CutOff
 
 /// Leaves all that was gathered to the streams' readers.
 pub(crate) fn put_all(streams: &mut Streams<TaskOutbox>) {
-    streams.deliver(|outbox, told| warn_of(put(outbox, told)));
+    streams.deliver(|outbox, deliveries| warn_of(put(outbox, deliveries)));
 }
 
 /// A stream that does not read is cut off: dropping its outbox ends it.
-pub(crate) fn warn_of(told: Result<(), CutOff>) -> Result<(), CutOff> {
-    if told == Err(CutOff::SlowReader) {
+pub(crate) fn warn_of(result: Result<(), CutOff>) -> Result<(), CutOff> {
+    if result == Err(CutOff::SlowReader) {
         tracing::warn!("a stream is cut off: its client does not read");
     }
-    told
+    result
 }

@@ -1,5 +1,5 @@
 //! Whether this node can serve: it leads, or it is connected to the node that does. Told to
-//! `grpc.health.v1`, to `/readyz`, and to whoever waits for the node to be ready.
+//! `grpc.health.v1`, to `/readyz`, and to callers that wait for the node to be ready.
 
 use std::fmt;
 use std::sync::Arc;

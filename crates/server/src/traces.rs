@@ -3,7 +3,7 @@
 //! A client that wants its acquire recorded says of which span it is part. From then on this looks on: the request
 //! is received, proposed, granted at once or queued, and answered. It remembers, beside the lock table and in memory
 //! alone, under which spans locks are held, so that the span of one who waits can point at those who held the lock
-//! meanwhile. Nobody is told anything else because of it.
+//! meanwhile. No answer changes because of it.
 //!
 //! - Off, it costs one comparison per operation. On, what no client has marked costs a look at a number.
 //! - Everything is bounded; beyond that requests are not recorded.
@@ -22,7 +22,7 @@ const UNDER_WAY_MAX: usize = 16_384;
 const HOLDS_MAX: usize = 65_536;
 /// Of one span.
 const LINKS_MAX: usize = 32;
-/// Of one lock; more would be in nobody's links.
+/// Of one lock; more would be in no span's links.
 const HOLDERS_MAX: usize = 64;
 /// Of the names in one span.
 const WORDS_BYTES_MAX: usize = 1_024;
@@ -117,7 +117,7 @@ impl Traces {
         self.publish(&state);
     }
 
-    /// Nobody knows what came of it here.
+    /// Its outcome is not known here.
     pub(crate) fn failed(&self, acquire: Acquire, words: &str) {
         let Some(mut state) = self.if_any() else { return };
         if let Some(mut ended) = state.end(acquire) {
@@ -126,7 +126,7 @@ impl Traces {
         self.publish(&state);
     }
 
-    /// A hold that ended is in nobody's way any more.
+    /// A hold that ended blocks no request.
     pub(crate) fn happened(&self, event: &Event) {
         let (Event::Released { name, session, request, .. }
         | Event::HoldEnded { name, session, request, .. }) = event
@@ -324,7 +324,7 @@ mod tests {
     }
 
     fn traces() -> Traces {
-        // Nobody listens there; spans are dropped.
+        // No process listens there; spans are dropped.
         Traces::new(Exporter::start("http://127.0.0.1:9", "test", "1").unwrap())
     }
 

@@ -46,11 +46,11 @@ async fn a_call_whose_deadline_passes_fails_with_a_reason() {
         let waiter = open(&mut client, 60_000).await;
         let request = acquire(&waiter, 1, "a", 60_000);
         let headers = acquire_within(&cluster.address(0), &request, deadline).await;
-        let told = |key: &str| headers.get(key).map(|value| value.to_str().unwrap());
-        assert_eq!(told("grpc-status"), Some(DEADLINE_EXCEEDED), "{deadline}: {headers:?}");
-        assert_eq!(told("holdfast-reason"), Some("deadline_exceeded"), "{headers:?}");
-        assert_eq!(told("holdfast-retryable"), Some("true"), "{headers:?}");
-        assert_eq!(told("holdfast-may-have-happened"), Some("true"), "{headers:?}");
+        let reported = |key: &str| headers.get(key).map(|value| value.to_str().unwrap());
+        assert_eq!(reported("grpc-status"), Some(DEADLINE_EXCEEDED), "{deadline}: {headers:?}");
+        assert_eq!(reported("holdfast-reason"), Some("deadline_exceeded"), "{headers:?}");
+        assert_eq!(reported("holdfast-retryable"), Some("true"), "{headers:?}");
+        assert_eq!(reported("holdfast-may-have-happened"), Some("true"), "{headers:?}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Configuration files that somebody mistyped: refused in words, or one that can work.
+//! Configuration files with mistakes: refused in words, or one that can work.
 //!
 //! `FUZZ_CASES=100000 cargo test -p holdfast-server --test fuzz_config` runs for longer.
 

@@ -82,7 +82,7 @@ async fn one_call_keeps_many_sessions_alive_through_any_node_and_returns_which_h
     }
     let mut through_follower = cluster.client(follower).await;
     let mut times = Vec::new();
-    // All the others outlive the one that nobody names.
+    // All the others outlive the one that no request names.
     while support::find_session(&mut client, &silent).await.is_some() {
         let request = KeepAliveManyRequest { session_ids: session_ids.clone() };
         let answer = through_follower.keep_alive_many(request).await.unwrap().into_inner();
@@ -274,7 +274,7 @@ async fn digests(cluster: &Cluster) -> Vec<(u64, String)> {
 }
 
 async fn until_no_lag(client: &mut Client) {
-    eventually("nobody lags", async || {
+    eventually("no node lags", async || {
         let status = client.cluster_status(ClusterStatusRequest::default()).await.unwrap();
         let replicas = &status.get_ref().groups[0].replicas;
         replicas.iter().all(|replica| replica.lag == 0).then_some(())

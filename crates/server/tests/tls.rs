@@ -347,7 +347,7 @@ async fn the_client_port_refuses_certificates_that_are_none_of_a_client_and_says
     })
     .await;
     assert!(words.contains("our certificate is over"), "{words}");
-    // Everybody else is served on.
+    // Every other client is served on.
     pki.framed(&address, Some(&pki.client("billing"))).await.open().await;
 }
 

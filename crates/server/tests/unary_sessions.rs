@@ -330,7 +330,7 @@ async fn a_call_of_the_efficiency_tier_that_is_given_up_leaves_no_waiter() {
     let mut request = Request::new(efficient(acquire(&session, 7, "wallet", 60_000)));
     request.set_timeout(Duration::from_millis(200));
     client.acquire(request).await.unwrap_err();
-    eventually("nobody waits", async || {
+    eventually("no client waits", async || {
         let request = StatusRequest { name: "wallet".to_owned(), request_id: 0 };
         let status = client.status(request).await.unwrap().into_inner();
         status.efficiency.is_some_and(|tier| tier.waiter_count == 0).then_some(())

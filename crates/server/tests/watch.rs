@@ -84,7 +84,7 @@ async fn a_watch_sends_a_snapshot_and_then_each_event_once_and_in_order() {
     let token = take(&mut client, &session, 1, "eu/a").await;
     take(&mut client, &session, 2, "us/a").await;
 
-    // Every node serves it; whoever does not lead passes it on.
+    // Every node serves it; one that does not lead forwards it.
     for node in 0..3 {
         let mut stream = watch(&cluster, node, under("eu/")).await;
         let frame = next(&mut stream).await.unwrap();
@@ -103,19 +103,19 @@ async fn a_watch_sends_a_snapshot_and_then_each_event_once_and_in_order() {
     let freeze = FreezeRequest { intervention, prefix: "eu/".into(), ttl_ms: 60_000 };
     operator.freeze(freeze).await.unwrap();
 
-    let (told, _) = events(&mut stream, 3).await;
+    let (reported, _) = events(&mut stream, 3).await;
     let expected =
         [(EventKind::Released, "eu/a"), (EventKind::Granted, "eu/a"), (EventKind::Frozen, "eu/")];
-    assert_eq!(kinds(&told), expected);
-    assert_eq!((told[0].token, told[1].token), (token, again));
-    assert!(told.is_sorted_by_key(|event| event.position.map(|at| (at.index, at.number))));
+    assert_eq!(kinds(&reported), expected);
+    assert_eq!((reported[0].token, reported[1].token), (token, again));
+    assert!(reported.is_sorted_by_key(|event| event.position.map(|at| (at.index, at.number))));
     assert_eq!(
-        (told[2].by.as_str(), told[2].detail.as_str()),
+        (reported[2].by.as_str(), reported[2].detail.as_str()),
         ("olga", "freeze for 60000ms: a move")
     );
     // The secret is not shown, the public id is.
-    assert_eq!(told[1].public_session_id.len(), 16);
-    assert_ne!(told[1].public_session_id, session[..16]);
+    assert_eq!(reported[1].public_session_id.len(), 16);
+    assert_ne!(reported[1].public_session_id, session[..16]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -128,10 +128,10 @@ async fn a_watch_goes_on_at_the_next_leader_without_a_gap() {
     let mut stream = watch(&cluster, leader, under("w")).await;
     assert!(next(&mut stream).await.unwrap().snapshot_complete);
     take(&mut client, &session, 1, "w1").await;
-    let (told, position) = events(&mut stream, 1).await;
-    assert_eq!(kinds(&told), [(EventKind::Granted, "w1")]);
+    let (reported, position) = events(&mut stream, 1).await;
+    assert_eq!(kinds(&reported), [(EventKind::Granted, "w1")]);
 
-    // What happens while nobody watches is told afterwards.
+    // What happens while no client watches is told afterwards.
     take(&mut client, &session, 2, "w2").await;
     cluster.stop(leader).await;
     let ended = loop {
@@ -147,8 +147,8 @@ async fn a_watch_goes_on_at_the_next_leader_without_a_gap() {
     .await;
     let resumed = WatchRequest { after: Some(position), ..under("w") };
     let mut stream = watch(&cluster, others[1], resumed).await;
-    let (told, _) = events(&mut stream, 2).await;
-    assert_eq!(kinds(&told), [(EventKind::Granted, "w2"), (EventKind::Granted, "w3")]);
+    let (reported, _) = events(&mut stream, 2).await;
+    assert_eq!(kinds(&reported), [(EventKind::Granted, "w2"), (EventKind::Granted, "w3")]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

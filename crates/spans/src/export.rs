@@ -81,7 +81,7 @@ impl Exporter {
 
     /// Sends what is left, for so long at most. To be called where waiting is allowed.
     pub fn finish(&self, patience: Duration) {
-        // Whoever cannot be told of spans cannot be told of this either.
+        // A collector that takes no spans cannot be informed of this either.
         let _ = self.provider.shutdown_with_timeout(patience);
     }
 }

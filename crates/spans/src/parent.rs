@@ -22,7 +22,7 @@ pub struct TraceParent {
 pub struct NotATraceParent;
 
 impl TraceParent {
-    /// Whoever began the trace wants it recorded.
+    /// The program that began the trace wants it recorded.
     pub fn is_sampled(&self) -> bool {
         self.flags & SAMPLED != 0
     }

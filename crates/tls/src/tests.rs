@@ -154,7 +154,7 @@ fn a_client_trusts_nodes_of_its_cluster_only() {
     ask(&node(&ca, 7), cluster(), "moved.example").unwrap();
     let words = refused(ask(&node(&other, 1), cluster(), "localhost"));
     assert!(words.contains("an authority that is not trusted here"), "{words}");
-    // A client's certificate makes no server, whoever signed it.
+    // A client's certificate makes no server, whichever authority signed it.
     refused(ask(&client(&ca, "billing"), cluster(), "localhost"));
     let words = refused(ask(&node(&ca, 1), Verify::Cluster("prod".to_owned()), "localhost"));
     assert!(words.contains("a node of cluster 'prod'"), "{words}");

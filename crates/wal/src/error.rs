@@ -8,18 +8,22 @@ use std::sync::{Arc, OnceLock};
 pub enum OpenError {
     #[error("{file}: {source}")]
     Io { file: String, source: io::Error },
-    #[error("{file} is damaged at byte {offset}: {reason}; remove this node and let it join anew")]
+    #[error(
+        "{file} is damaged at byte {offset}: {reason}; remove this node, and add it again with an empty data directory"
+    )]
     Damaged { file: String, offset: u64, reason: String },
     #[error(
         "{file} at byte {offset} has {what} {found}, which this program does not know; use the \
          program that wrote it, or a newer one"
     )]
     UnknownFormat { file: String, offset: u64, what: &'static str, found: u64 },
-    #[error("{file} is missing: {reason}; remove this node and let it join anew")]
+    #[error(
+        "{file} is missing: {reason}; remove this node, and add it again with an empty data directory"
+    )]
     Missing { file: String, reason: String },
     #[error(
-        "the log contradicts itself about group {group}: {reason}; remove this node and let it join \
-         anew"
+        "the log contradicts itself about group {group}: {reason}; remove this node, and add \
+         it again with an empty data directory"
     )]
     Inconsistent { group: u32, reason: String },
 }

@@ -10,7 +10,7 @@
 //!
 //! # Invariants
 //!
-//! - A turn is durable as a whole when [`Wal::commit`] returns `Ok`, and recovered as a whole or not at
+//! - A turn is durable as a whole when [`Wal::sync_turn`] returns `Ok`, and recovered as a whole or not at
 //!   all. Turn n+1 is written only after turn n was synced, so only the last turn can be torn.
 //! - A turn lies within one segment, and starts on a fresh block. Space is zeroed and synced before it
 //!   is used, so a block holds zeros, or what was written there, or damage.
@@ -34,7 +34,7 @@
 //! - [`SnapshotWriter::write`] trusts that the state was applied from committed turns, and an index that
 //!   was installed has the same term in every later snapshot at that index.
 //! - A log is read whole into memory when it is opened.
-//! - [`Wal::commit`] zeroes the next segment itself unless it was given a [`Spare`] in time.
+//! - [`Wal::sync_turn`] zeroes the next segment itself unless it was given a [`Spare`] in time.
 
 mod block;
 mod chunked_write;

@@ -18,7 +18,7 @@ const SEGMENT_START: u8 = 1;
 const ENTRY: u8 = 2;
 const HARD_STATE: u8 = 3;
 const SNAPSHOT_MARK: u8 = 4;
-const RESTART: u8 = 5;
+const LOG_RESET: u8 = 5;
 
 /// A snapshot as the log knows it: where the state stands, not the state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub(crate) enum Record<'a> {
     /// A snapshot file of at least this index is durable.
     SnapshotMark(SnapshotMark),
     /// As `SnapshotMark`, and the group's log restarts after it.
-    Restart(SnapshotMark),
+    LogReset(SnapshotMark),
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub(crate) fn put(out: &mut Vec<u8>, group: u32, record: &Record<'_>) {
         Record::Entry(entry) => (ENTRY, ENTRY_HEADER_BYTES + entry.data.len()),
         Record::HardState(_) => (HARD_STATE, 24),
         Record::SnapshotMark(_) => (SNAPSHOT_MARK, 16),
-        Record::Restart(_) => (RESTART, 16),
+        Record::LogReset(_) => (LOG_RESET, 16),
     };
     out.reserve(HEADER_BYTES + length);
     out.extend_from_slice(&[VERSION, kind]);
@@ -77,7 +77,7 @@ pub(crate) fn put(out: &mut Vec<u8>, group: u32, record: &Record<'_>) {
             out.extend_from_slice(&state.vote.to_le_bytes());
             out.extend_from_slice(&state.commit.to_le_bytes());
         }
-        Record::SnapshotMark(mark) | Record::Restart(mark) => {
+        Record::SnapshotMark(mark) | Record::LogReset(mark) => {
             out.extend_from_slice(&mark.index.to_le_bytes());
             out.extend_from_slice(&mark.term.to_le_bytes());
         }
@@ -122,7 +122,7 @@ fn take_body<'a>(kind: u8, body: &mut &'a [u8]) -> Result<Record<'a>, RecordFaul
             commit: take_u64(body)?,
         }),
         SNAPSHOT_MARK => Record::SnapshotMark(take_mark(body)?),
-        RESTART => Record::Restart(take_mark(body)?),
+        LOG_RESET => Record::LogReset(take_mark(body)?),
         unknown => return Err(RecordFault::UnknownKind(unknown)),
     })
 }
@@ -161,7 +161,7 @@ mod tests {
             Record::Entry(LogEntryRef { index: 5, term: 2, kind: 1, data: b"data" }),
             Record::HardState(HardState { term: 2, vote: 3, commit: 4 }),
             Record::SnapshotMark(mark),
-            Record::Restart(mark),
+            Record::LogReset(mark),
         ];
         let mut payload = Vec::new();
         for record in &records {

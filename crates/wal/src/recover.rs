@@ -219,7 +219,7 @@ impl Recovery {
             let replay = self.groups.entry(group).or_default();
             match replay.apply(turn, record).map_err(|reason| position.damaged(at, reason))? {
                 Applied::Entry(index) => summary.note(group, index),
-                Applied::Restart => {
+                Applied::LogReset => {
                     for summary in self.segments.iter_mut().chain([&mut *summary]) {
                         summary.index_max.remove(&group);
                     }

@@ -29,7 +29,7 @@ pub(crate) struct GroupReplay {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Applied {
     Entry(u64),
-    Restart,
+    LogReset,
     Other,
 }
 
@@ -46,13 +46,13 @@ impl GroupReplay {
             Record::Entry(entry) => return self.apply_entry(turn, entry),
             Record::HardState(state) => self.hard_state = state,
             Record::SnapshotMark(mark) => self.note_mark(mark),
-            Record::Restart(mark) if self.is_void(turn) => self.note_mark(mark),
-            Record::Restart(mark) => {
+            Record::LogReset(mark) if self.is_void(turn) => self.note_mark(mark),
+            Record::LogReset(mark) => {
                 self.note_mark(mark);
                 self.entries.clear();
                 self.last = Some(mark.index);
                 self.restart = Some(mark);
-                return Ok(Applied::Restart);
+                return Ok(Applied::LogReset);
             }
         }
         Ok(Applied::Other)
@@ -100,7 +100,7 @@ impl GroupReplay {
 
     /// The restart that must be logged before the next entry, because the snapshot is beyond the log
     /// and a crash came before the log could say so.
-    pub(crate) fn pending_restart(&self) -> Option<SnapshotMark> {
+    pub(crate) fn pending_reset(&self) -> Option<SnapshotMark> {
         let snapshot = &self.snapshot.as_ref()?.snapshot;
         let known = self.restart.is_some_and(|restart| restart.index >= snapshot.index);
         let beyond = self.skipped || self.last.is_some_and(|last| last < snapshot.index);

@@ -1,10 +1,10 @@
 //! Segments: files of a fixed size that are zeroed and synced before the first turn goes in, so that a
 //! turn changes no metadata and its sync is cheap.
 //!
-//! Zeroing takes a while. A shard that does not want to wait for it inside [`commit`] watches
+//! Zeroing takes a while. A shard that does not want to wait for it inside [`sync_turn`] watches
 //! [`spare_wanted`], runs a [`SegmentPreparer`] on another thread and hands the [`Spare`] over.
 //!
-//! [`commit`]: crate::Wal::commit
+//! [`sync_turn`]: crate::Wal::sync_turn
 //! [`spare_wanted`]: crate::Wal::spare_wanted
 
 use std::collections::BTreeMap;

@@ -39,12 +39,12 @@ pub struct Stats {
     pub bytes: u64,
 }
 
-/// One append-only log for all groups of a shard.
+/// One append-only log for all Raft groups of a node. (One group runs today.)
 ///
 /// A turn is any number of [`append`](Wal::append), [`set_hard_state`](Wal::set_hard_state),
 /// [`snapshot_written`](Wal::snapshot_written) and [`install_snapshot`](Wal::install_snapshot), then
-/// one [`commit`](Wal::commit). Nothing of a turn may be acted upon before its commit returned `Ok`;
-/// then all of it is durable. After a crash a turn is there as a whole or not at all.
+/// one [`sync_turn`](Wal::sync_turn). Nothing of a turn may be acted upon before that returned `Ok`; then all of it is
+/// durable. After a crash a turn is there as a whole or not at all. ("Commit" is Raft's word here: the commit index.)
 #[derive(Debug)]
 pub struct Wal<D: Disk> {
     store: Store<D>,
@@ -102,12 +102,12 @@ impl<D: Disk> Wal<D> {
         };
         let mut logs = Vec::new();
         for (group, replay) in std::mem::take(&mut recovery.groups) {
-            let pending_restart = replay.pending_restart();
+            let pending_reset = replay.pending_reset();
             let log = replay.finish(group, last_turn)?;
             wal.groups.insert(group, GroupState::recovered(&log));
             logs.push(log);
-            if let Some(mark) = pending_restart {
-                record::put(&mut wal.payload, group, &Record::Restart(mark));
+            if let Some(mark) = pending_reset {
+                record::put(&mut wal.payload, group, &Record::LogReset(mark));
             }
         }
         wal.tidy(&inventory, &recovery)?;
@@ -150,8 +150,8 @@ impl<D: Disk> Wal<D> {
         Ok(())
     }
 
-    /// Buffers an entry. An index that the group already has cuts the group's log before it; an index
-    /// beyond the next one is refused, as is one that would replace a committed entry.
+    /// Buffers an entry. An index that the group already has truncates the group's log from that index on (Raft's
+    /// conflict rule). An index beyond the next one is refused, as is one that would replace a committed entry.
     pub fn append(&mut self, group: u32, entry: LogEntryRef<'_>) -> Result<(), AppendError> {
         self.store.poison.check()?;
         let state = self.groups.entry(group).or_default();
@@ -193,9 +193,10 @@ impl<D: Disk> Wal<D> {
 
     /// Makes the open turn durable: one write, one sync. Does nothing if the turn is empty.
     ///
-    /// After `NoSpace` and `NotNow` the turn is still buffered, and another commit tries again; meanwhile the turn
-    /// may grow. After `Fatal` nothing succeeds any more.
-    pub fn commit(&mut self) -> Result<(), WriteError> {
+    /// After `NoSpace` and `NotNow` (no file descriptor is left, for example) the turn is still buffered, and another call
+    /// tries again. What is added meanwhile may become a turn of its own, with its own sync. After `Fatal` nothing
+    /// succeeds any more.
+    pub fn sync_turn(&mut self) -> Result<(), WriteError> {
         self.store.poison.check()?;
         if self.in_flight {
             self.flush()?;
@@ -239,11 +240,11 @@ impl<D: Disk> Wal<D> {
         Ok(())
     }
 
-    /// Writes a snapshot that another node sent, durably, and restarts the group's log behind it: all
-    /// the group's entries are dropped, and the next one has the index after the snapshot's.
+    /// Writes a snapshot that another node sent, durably, and resets the group's log to it: all the group's entries are
+    /// dropped, and the next one has the index after the snapshot's. Raft installs a snapshot only if the log does not
+    /// contain the snapshot's last entry, so no acknowledged entry after it is lost.
     ///
-    /// From its return on a crash recovers the group with this snapshot, whether or not the open turn
-    /// is committed.
+    /// From its return on a crash recovers the group with this snapshot, whether or not the open turn is durable.
     pub fn install_snapshot<'a>(
         &mut self,
         group: u32,
@@ -251,7 +252,8 @@ impl<D: Disk> Wal<D> {
     ) -> Result<(), SnapshotError> {
         let snapshot = snapshot.into();
         self.store.poison.check().map_err(WriteError::from)?;
-        // A turn in flight may hold entries that the snapshot must void, and it has a number already.
+        // A turn in flight may hold entries that the snapshot supersedes. Its number is assigned already, so
+        // `void_through` covers it only after it is written.
         if self.in_flight {
             self.flush()?;
         }
@@ -268,7 +270,7 @@ impl<D: Disk> Wal<D> {
         let previous = std::mem::replace(&mut state.snapshot, mark);
         state.last_index = index;
         state.turn_index_max = 0;
-        record::put(&mut self.payload, group, &Record::Restart(mark));
+        record::put(&mut self.payload, group, &Record::LogReset(mark));
         for summary in self.full.iter_mut().chain(self.active.as_mut().map(|a| &mut a.summary)) {
             summary.index_max.remove(&group);
         }

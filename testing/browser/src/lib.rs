@@ -179,9 +179,9 @@ impl Browser {
         let headers = [("content-type", "application/json")];
         let body = body.to_string();
         let answer = request(&self.address, method, path, &headers, body.as_bytes())?;
-        let mut told: Value = serde_json::from_slice(&answer.body)
+        let mut reported: Value = serde_json::from_slice(&answer.body)
             .map_err(|error| format!("chromedriver answered {}: {error}", answer.status))?;
-        let value = told["value"].take();
+        let value = reported["value"].take();
         if answer.status == 200 { Ok(value) } else { Err(format!("{path}: {}", value["message"])) }
     }
 }

@@ -30,7 +30,7 @@ pub(crate) fn acquired(answer: v1::AcquireResponse) -> Known {
             let grants: Option<Box<[Grant]>> = all.grants.into_iter().map(granted).collect();
             grants.map(Outcome::GrantedAll)
         }
-        // Nobody here asks in a way that could be answered so.
+        // No caller here asks in a way that could be answered so.
         acquire_response::Outcome::Deadlock(_) | acquire_response::Outcome::Died(_) => None,
     }
 }

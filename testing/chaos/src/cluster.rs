@@ -208,7 +208,7 @@ impl Cluster {
     async fn resolve(&self, target: &Target) -> Vec<u64> {
         match target {
             Target::Nodes(nodes) => nodes.clone(),
-            // While there is none, somebody has to be it.
+            // While there is none, a node has to be it.
             Target::Leader => vec![self.leader().await.unwrap_or(1)],
         }
     }

@@ -2,7 +2,7 @@
 //! they were last heard of: only those count whose every request was answered at its first sending, since a
 //! copy that was held up somewhere would keep its session alive.
 //!
-//! Nobody knows from outside when there was a leader. Whatever time passed without an answer to anybody counts
+//! From outside it is not known when there was a leader. Whatever time passed without an answer to any client counts
 //! as time without one.
 
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ pub(crate) const TTL: Duration = Duration::from_secs(2);
 /// One grace of a new leader, and one more of a leader that stalled; and two ticks. The nodes run with the
 /// defaults: 1 s and 50 ms.
 const SLACK: Duration = Duration::from_millis(2 * 1_000 + 2 * 50);
-/// Somebody asks every few milliseconds; a silence longer than this may be the want of a leader.
+/// Some client asks every few milliseconds; a silence longer than this may be the want of a leader.
 const SILENCE_MIN_US: u64 = 150_000;
 
 /// A sending that came later than this was not the first: those are further apart.
@@ -74,7 +74,7 @@ fn deadline(answers: &[u64], heard: RealTime, at: RealTime) -> u64 {
     heard.0 + span_us / 100 * 101 + silent_us(answers, heard.0, at.0)
 }
 
-/// For how long nobody was answered between two moments.
+/// For how long no client was answered between two moments.
 fn silent_us(answers: &[u64], from: u64, to: u64) -> u64 {
     let within = &answers[answers.partition_point(|at| *at < from)..];
     let within = &within[..within.partition_point(|at| *at < to)];
@@ -140,7 +140,7 @@ mod tests {
         }
     }
 
-    /// Session 1 is granted a lock at 0 and falls silent; a read at `seen` finds it there. Somebody reads
+    /// Session 1 is granted a lock at 0 and falls silent; a read at `seen` finds it there. A client reads
     /// something all the time, but for a second of silence.
     fn left(seen: u64) -> History {
         let name = LockName::new("left:1").unwrap();

@@ -155,7 +155,7 @@ impl Recorder {
 }
 
 impl Record {
-    /// A holder that nobody knows is a session of its own, and a violation for the checkers to find.
+    /// An unknown holder is a session of its own, and a violation for the checkers to find.
     fn session_of(&self, holder: &v1::Holder) -> SessionId {
         let note = holder.owner.as_ref().map_or("", |owner| owner.note.as_str());
         let known = self.by_public_id.get(&holder.public_session_id);

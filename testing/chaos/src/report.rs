@@ -24,7 +24,7 @@ pub(crate) struct Report {
     pub(crate) violations: Vec<Violation>,
 }
 
-/// More than this of them help nobody; the kept files have the rest.
+/// More than this of them do not help; the kept files have the rest.
 const VIOLATIONS_SHOWN: usize = 20;
 
 impl fmt::Display for Report {

@@ -51,7 +51,7 @@ pub(crate) async fn kept_locks(calls: &mut Calls, kept: &[Kept]) -> Vec<Violatio
                 .first()
                 .map(|holder| (holder.public_session_id.clone(), holder.token)),
             Answer::Refused(..) | Answer::Never => {
-                let what = format!("nobody says who holds {}", lock.name);
+                let what = format!("no node says who holds {}", lock.name);
                 violations.push(Violation { checker: "kept locks", what });
                 // The others would take as long, to the same end.
                 return violations;

@@ -23,7 +23,7 @@ use crate::wall_clock::WallClocks;
 const STOP_PATIENCE: Duration = Duration::from_secs(15);
 
 /// Below those that systems give to outgoing connections. A node that was down must find its port free; and
-/// whoever dials it meanwhile, again and again, would one day be given that very port, and be connected to itself.
+/// a connection to it that is tried again and again would one day get that very port, and be connected to itself.
 const PORTS: Range<u16> = 15_000..32_000;
 
 /// What a node says when it has done so.
@@ -49,7 +49,7 @@ pub struct Addresses {
 }
 
 impl Addresses {
-    /// Ports that nobody listened on a moment ago. All are held until the last is found, so they
+    /// Ports that no process listened on a moment ago. All are held until the last is found, so they
     /// differ.
     pub fn choose(nodes: u64) -> io::Result<Addresses> {
         let chosen = Addresses::choose_with_http(nodes)?;
@@ -100,7 +100,7 @@ impl Plan<'_> {
         let mut text = format!(
             "cluster = \"{cluster}\"\nnode = {node}\ndata_dir = {data_dir:?}\n\
              announce_addresses = {}\n{settings}\n",
-            // Whoever is told where a node really is goes there, past the wires.
+            // A node that knows where another really is goes there, past the wires.
             network.is_none()
         );
         for (other, client) in &addresses.client {
@@ -240,7 +240,7 @@ impl Nodes {
         self.signal(node, Signal::CONT)
     }
 
-    /// Nodes whose process has ended though nobody asked it to, with how it ended. They are no longer
+    /// Nodes whose process has ended though the test did not ask it to, with how it ended. They are no longer
     /// counted as running.
     pub fn take_dead(&mut self) -> Vec<(u64, String)> {
         let mut dead = Vec::new();

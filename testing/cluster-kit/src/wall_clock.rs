@@ -29,7 +29,7 @@ impl WallClocks {
         WallClocks { library, dir: dir.to_owned() }
     }
 
-    /// Nobody tampers with them.
+    /// No node tampers with them.
     pub fn untouched(dir: &Path) -> WallClocks {
         WallClocks { library: None, dir: dir.to_owned() }
     }

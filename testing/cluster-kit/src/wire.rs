@@ -36,7 +36,7 @@ struct Condition {
 }
 
 impl Wire {
-    /// Whoever connects to [`Wire::address`] reaches `target`.
+    /// A connection to [`Wire::address`] reaches `target`.
     pub async fn to(target: &str) -> io::Result<Wire> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?.to_string();
@@ -60,7 +60,7 @@ impl Wire {
         self.carried_bytes.load(Ordering::Relaxed)
     }
 
-    /// Nothing passes any more, and nobody is told: connections stay, also new ones can be made.
+    /// Nothing passes any more, and no node is told: connections stay, also new ones can be made.
     pub fn cut(&self) {
         self.cut_requests();
         self.cut_answers();

@@ -102,12 +102,12 @@ mod tests {
     #[test]
     fn a_block_is_told_again_with_what_its_commands_say_now() {
         let script = "# About nothing.\n\nsay a\n# and\nsay b\n----\nold\n\nsay c\n----\nc\n";
-        let told = replay(script, |line, output| {
+        let reported = replay(script, |line, output| {
             output.push_str(&line["say ".len()..]);
             output.push('\n');
         });
         let expected = "# About nothing.\n\nsay a\n# and\nsay b\n----\na\nb\n\nsay c\n----\nc\n";
-        assert_eq!(told, expected);
-        assert_eq!(first_difference(script, &told), "line 7:\n  - old\n  + a");
+        assert_eq!(reported, expected);
+        assert_eq!(first_difference(script, &reported), "line 7:\n  - old\n  + a");
     }
 }

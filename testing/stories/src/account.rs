@@ -16,7 +16,7 @@ impl Account {
         Account { name, marks: HighWaterMarks::new(1), cents }
     }
 
-    /// Shows the token, so that from now on nobody older writes, and reads.
+    /// Shows the token, so that from now on no older holder writes, and reads.
     pub(crate) fn read(&self, fence: &str) -> Result<i64, CheckError> {
         let claim = admit(fence, self.name, Accepts::Linearizable)?;
         self.marks.check(&claim)?;

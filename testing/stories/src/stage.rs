@@ -63,7 +63,7 @@ impl Stage {
         nodes.iter().try_for_each(|node| Ok(self.nodes.start(*node)?))
     }
 
-    /// Nothing passes between these nodes and the others, and nobody is told.
+    /// Nothing passes between these nodes and the others, and no client is told.
     pub(crate) fn split_off(&self, apart: &[u64]) {
         self.network.cut_peers(|from, to| apart.contains(&from) != apart.contains(&to));
         // The others pass nothing on to them either.
@@ -156,7 +156,7 @@ impl Stage {
         .await
     }
 
-    /// The token under which somebody holds it.
+    /// The token under which a client holds it.
     pub(crate) async fn is_held(&self, name: &str) -> Result<u64, StoryFailure> {
         let calls = self.calls()?;
         until(&format!("{name} is held"), || async {

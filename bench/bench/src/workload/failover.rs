@@ -1,4 +1,4 @@
-//! W3: clients take and give back locks while a node is killed. How long does nobody succeed?
+//! W3: clients take and give back locks while a node is killed. How long does no client succeed?
 //!
 //! What fails is tried again. Every attempt is for another name: one that was given up may have been granted after all.
 
@@ -23,7 +23,7 @@ pub struct Steady {
     tasks: JoinSet<()>,
 }
 
-/// When anybody succeeded last, and the longest time between two successes. In microseconds since the beginning.
+/// When any client succeeded last, and the longest time between two successes. In microseconds since the beginning.
 #[derive(Debug)]
 struct Successes {
     began: Instant,
@@ -87,7 +87,7 @@ impl Steady {
         self.successes.longest_us.store(0, Ordering::Relaxed);
     }
 
-    /// The longest time between two successes of anybody.
+    /// The longest time between two successes of any client.
     pub fn longest_silence(&self) -> Duration {
         Duration::from_micros(self.successes.longest_us.load(Ordering::Relaxed))
     }

@@ -107,7 +107,7 @@ impl Sessions {
         Ok(Sessions { orders, tasks, keepers })
     }
 
-    /// What they cost while nobody asks for anything: cores of servers and of the client.
+    /// What they cost while no client asks for anything: cores of servers and of the client.
     pub async fn idle(&mut self, length: Duration, servers: &Servers) -> Outcome<Cores> {
         let (began, before) = (Instant::now(), CpuTimes::now(servers));
         tokio::time::sleep(length).await;
@@ -184,14 +184,14 @@ impl Sessions {
 
 fn in_words(ended: Result<Outcome, JoinError>) -> Failure {
     let why = match ended {
-        Ok(Ok(())) => "nobody wants it any more".to_owned(),
+        Ok(Ok(())) => "no client wants it any more".to_owned(),
         Ok(Err(error)) => error.to_string(),
         Err(error) => error.to_string(),
     };
     format!("a session has ended: {why}").into()
 }
 
-/// Until nobody can give orders any more.
+/// Until no client can give orders any more.
 async fn live(
     mut session: Session,
     number: usize,

@@ -1,4 +1,4 @@
-//! W1: each client takes and gives back a lock of its own, again and again. Nobody waits for anybody.
+//! W1: each client takes and gives back a lock of its own, again and again. No client waits for another.
 
 use std::sync::Arc;
 

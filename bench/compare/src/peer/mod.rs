@@ -18,7 +18,7 @@ use crate::server::Place;
 use crate::service::Service;
 use crate::task::{Task, perform};
 
-/// A service whose clients nobody needs to know.
+/// A service that is not shown by name.
 pub(crate) trait Peer {
     fn name(&self) -> &'static str;
 

@@ -1,4 +1,4 @@
-//! All who can look at a cluster while it works: the dashboard in a browser, somebody who scrapes metrics, a watcher.
+//! All who can look at a cluster while it works: the dashboard in a browser, a client that scrapes metrics, a watcher.
 //! (The audit file is the nodes' own.)
 
 use std::time::Duration;

@@ -1,5 +1,5 @@
 //! One Redis, and locks in it as they are usually taken: `SET NX PX` with a value that only the owner knows, and a script
-//! that deletes it if it is still the owner's. Nobody is queued: whoever finds it taken asks again at once.
+//! that deletes it if it is still the owner's. No client is queued: a client that finds it taken asks again at once.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -104,14 +104,14 @@ impl Service for Redis {
 }
 
 impl RedisClient {
-    /// A value that nobody else has.
+    /// A value that no other client has.
     pub(super) fn new_owner(&self) -> String {
         let number = self.owners.fetch_add(1, Ordering::Relaxed);
         let connection = Arc::as_ptr(&self.owners).addr();
         format!("{connection:016x}{number:016x}")
     }
 
-    /// False: somebody has it.
+    /// False: a client has it.
     pub(super) async fn try_acquire(&self, name: &str, owner: &str) -> Outcome<bool> {
         let mut set = redis::cmd("SET");
         set.arg(name).arg(owner).arg("NX").arg("PX").arg(TTL_MS);

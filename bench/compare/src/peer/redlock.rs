@@ -1,7 +1,7 @@
-//! Redlock: five Redis that know nothing of each other; whoever has a majority of them has the lock.
+//! Redlock: five Redis that know nothing of each other; a client that has a majority of them has the lock.
 //!
-//! All five are asked at once. Whoever does not get a majority gives back what he got and tries again after a random time, as
-//! the algorithm demands: without it, nobody ever has a majority.
+//! All five are asked at once. A client that does not get a majority gives back what it got and tries again after a random time, as
+//! the algorithm demands: without it, no client ever has a majority.
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! ZooKeeper, three nodes, and the standard recipe: an ephemeral node with a number, and whoever is not the first watches
+//! ZooKeeper, three nodes, and the standard recipe: an ephemeral node with a number, and a client that is not the first watches
 //! the one before. Clients ask the leader, which saves ZooKeeper a hop.
 //!
 //! The directory of a lock is made once and stays, as it does with the usual libraries.
@@ -163,7 +163,7 @@ impl ZooKeeperClient {
         Ok(format!("lock-{sequence}"))
     }
 
-    /// Returns when nobody is before this one.
+    /// Returns when no client is before this one.
     async fn wait_in_line(&self, directory: &str, own: &str) -> Outcome {
         loop {
             let children = self.0.list_children(directory).await?;

@@ -15,7 +15,7 @@ const LATENCIES: (f64, f64) = (1.0, 6.0);
 const COLOURS: [&str; 8] =
     ["#0b7a75", "#d1495b", "#edae49", "#30638e", "#6a4c93", "#8a8a8a", "#4f772d", "#a0522d"];
 
-/// None if nobody was offered rising rates.
+/// None if no service was offered rising rates.
 pub(crate) fn svg(comparison: &Comparison) -> Option<String> {
     let lines: Vec<(&str, &[Step])> = comparison
         .turns

@@ -1,4 +1,4 @@
-//! W3: the leader is killed under load. How long does nobody get a lock?
+//! W3: the leader is killed under load. How long does no client get a lock?
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ pub(super) async fn silence<S: Service>(
     // Clients of a node that was killed may fail to say goodbye.
     let _ = close_all(clients).await;
     if !is_over {
-        return Err(format!("nobody succeeded within {PATIENCE:?} of the kill").into());
+        return Err(format!("no client succeeded within {PATIENCE:?} of the kill").into());
     }
     Ok(Some(Figures::Silence { milliseconds: silence.as_secs_f64() * 1e3 }))
 }

@@ -227,11 +227,11 @@ fn secured_tables(id: u64) -> String {
 /// What is not as usual: nodes whose settings of these differ refuse each other.
 fn timing_lines(answer: &v1::AddNodeResponse) -> String {
     let usual = NodeConfig::usual_timing();
-    let told = [
+    let settings = [
         ("tick_ms", answer.tick_ms, usual.tick_ms),
         ("election_ticks", answer.election_ticks, usual.election_ticks),
     ];
-    let unusual = told.into_iter().filter(|(_, value, usual)| *value != 0 && value != usual);
+    let unusual = settings.into_iter().filter(|(_, value, usual)| *value != 0 && value != usual);
     unusual.map(|(key, value, _)| format!("{key} = {value}\n")).collect()
 }
 

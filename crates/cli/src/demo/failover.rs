@@ -27,7 +27,7 @@ pub(super) struct Failover {
 }
 
 impl Failover {
-    pub(super) fn is_as_told(&self) -> bool {
+    pub(super) fn is_as_expected(&self) -> bool {
         let all: Vec<u64> = self.tokens_before.iter().chain(&self.tokens_after).copied().collect();
         let all_there = self.tokens_before.len() == ROUNDS && self.tokens_after.len() == ROUNDS;
         let rise = all.windows(2).all(|pair| pair[0] < pair[1]);

@@ -40,7 +40,7 @@ pub(super) struct LateWrite {
 }
 
 impl LateWrite {
-    pub(super) fn is_as_told(&self) -> bool {
+    pub(super) fn is_as_expected(&self) -> bool {
         let lost = if self.fence { 0 } else { DEPOSIT_OF_B };
         self.token_of_b > self.token_of_a
             && self.late_write_refused == self.fence
@@ -111,7 +111,7 @@ pub(super) async fn play(
             narrator.say_as(Tone::Bad, "store", &words).await;
         }
     }
-    if let Some(token) = ended.anew {
+    if let Some(token) = ended.repeated {
         let words =
             format!("takes the lock again, token {token}, reads, and writes {}", bank.balance());
         narrator.say("A", &words).await;

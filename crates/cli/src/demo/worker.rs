@@ -53,7 +53,7 @@ pub(super) struct Ended {
     /// Why the library gives it no token any more; none if it does.
     pub(super) lost: Option<String>,
     /// If the late write was refused: the token under which it was repeated.
-    pub(super) anew: Option<u64>,
+    pub(super) repeated: Option<u64>,
 }
 
 impl Ended {
@@ -91,11 +91,11 @@ impl Worker {
             let wrote = read + errand.deposit;
             let late = bank.write(&fence, wrote, errand.deposit);
             let lost = guard.token().err().map(|lost| lost.reason.to_string());
-            let anew = match &late {
+            let repeated = match &late {
                 Ok(()) => Ok(None),
-                Err(_) => begin_anew(&runtime, &client, &errand, &bank).map(Some),
+                Err(_) => repeat_work(&runtime, &client, &errand, &bank).map(Some),
             };
-            let ended = anew.map(|anew| Ended { wrote, late, lost, anew });
+            let ended = repeated.map(|repeated| Ended { wrote, late, lost, repeated });
             let _ = tell_ended.send(ended.map_err(|error| error.to_string()));
             // The cluster may not answer any more.
             let _ = runtime.block_on(client.close());
@@ -134,7 +134,7 @@ fn begin(
 }
 
 /// As the refusal says: take the lock again, and begin with reading.
-fn begin_anew(
+fn repeat_work(
     runtime: &Runtime,
     client: &Client,
     errand: &Task,

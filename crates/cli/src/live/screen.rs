@@ -33,10 +33,10 @@ impl Screen {
         let terminal = ratatui::try_init().map_err(|error| {
             Problem::new(Code::Unavailable, format!("cannot draw on this terminal: {error}"))
         })?;
-        let (told, keys) = mpsc::channel(16);
+        let (sender, keys) = mpsc::channel(16);
         let ended = Arc::new(AtomicBool::new(false));
         let is_over = Arc::clone(&ended);
-        std::thread::spawn(move || read_keys(&told, &is_over));
+        std::thread::spawn(move || read_keys(&sender, &is_over));
         Ok(Screen { terminal, keys, ended })
     }
 
@@ -57,7 +57,7 @@ impl Drop for Screen {
     }
 }
 
-fn read_keys(told: &mpsc::Sender<Key>, is_over: &AtomicBool) {
+fn read_keys(sender: &mpsc::Sender<Key>, is_over: &AtomicBool) {
     while !is_over.load(Ordering::Relaxed) {
         let key = match event::poll(KEY_PATIENCE) {
             Ok(false) => continue,
@@ -67,7 +67,7 @@ fn read_keys(told: &mpsc::Sender<Key>, is_over: &AtomicBool) {
             },
             Err(_) => return,
         };
-        if told.blocking_send(key).is_err() {
+        if sender.blocking_send(key).is_err() {
             return;
         }
     }

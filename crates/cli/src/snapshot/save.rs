@@ -93,15 +93,15 @@ fn is_same_cluster(before: &ClusterStatusResponse, after: &ClusterStatusResponse
 }
 
 async fn receive(pieces: &mut SnapshotPieces, writer: &mut BackupWriter) -> Result<(), Problem> {
-    let mut told = Instant::now();
+    let mut last_shown = Instant::now();
     while let Some(kind) = pieces.next().await? {
         let Kind::Piece(piece) = kind else {
             let words = "the cluster sent two snapshots at once";
             return Err(Problem::new(Code::Unavailable, words));
         };
         writer.take(&piece)?;
-        if told.elapsed() >= PROGRESS_EVERY {
-            told = Instant::now();
+        if last_shown.elapsed() >= PROGRESS_EVERY {
+            last_shown = Instant::now();
             let (received, total) = writer.progress();
             output::message(&format!("{received} of {total} bytes"));
         }

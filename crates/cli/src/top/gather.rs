@@ -66,7 +66,7 @@ impl Gathered {
                     }
                 }
             }
-            Watched::StartedAnew { .. } => self.board.clear(),
+            Watched::Restarted { .. } => self.board.clear(),
             _ => {}
         }
     }
@@ -152,7 +152,7 @@ impl Gathered {
     fn busiest_sessions(&self) -> Vec<SessionLine> {
         let mut sessions: Vec<&v1::SessionInfo> = self.sessions.iter().collect();
         sessions.sort_by_key(|session| std::cmp::Reverse(session.hold_count + session.wait_count));
-        let told = sessions.into_iter().take(LINES_MAX).map(|session| SessionLine {
+        let lines = sessions.into_iter().take(LINES_MAX).map(|session| SessionLine {
             session: session.public_id.clone(),
             owner: owner_of(session),
             hold_count: session.hold_count,
@@ -160,7 +160,7 @@ impl Gathered {
             age_ms: session.age_ms,
             connected: session.connected,
         });
-        told.collect()
+        lines.collect()
     }
 
     fn nodes(&self, group: &v1::GroupStatus) -> Vec<NodeLine> {

@@ -54,8 +54,8 @@ impl Rates {
         let mut sums: Vec<_> = sums.into_iter().collect();
         sums.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
         let seconds = Self::seconds(now);
-        let told = sums.into_iter().take(max);
-        told.map(|(name, count)| (name.to_owned(), count as f64 / seconds)).collect()
+        let busiest = sums.into_iter().take(max);
+        busiest.map(|(name, count)| (name.to_owned(), count as f64 / seconds)).collect()
     }
 
     /// Who has counted for two seconds only must not divide by ten. Counting begins at time 0.

@@ -13,7 +13,7 @@ pub(super) enum Style {
     /// For programs.
     Json,
     /// For people.
-    Words,
+    Text,
 }
 
 pub(super) fn held(lock: &v1::LockSummary, style: Style) -> String {
@@ -31,10 +31,10 @@ pub(super) fn held(lock: &v1::LockSummary, style: Style) -> String {
             "metadata": String::from_utf8_lossy(&lock.metadata),
         })
         .to_string(),
-        Style::Words if lock.holder_count == 0 => {
+        Style::Text if lock.holder_count == 0 => {
             format!("{:<24}  {:<14} {}  {} waiting", "now", "free", lock.name, lock.waiter_count)
         }
-        Style::Words => format!(
+        Style::Text => format!(
             "{:<24}  {:<14} {}  {}  session {}  token {}  for {}  {} waiting",
             "now",
             "held",
@@ -74,7 +74,7 @@ pub(super) fn happened(event: &v1::WatchEvent, owners: &Owners, style: Style) ->
             })
             .to_string()
         }
-        Style::Words => {
+        Style::Text => {
             let mut line = format!("{time}  {kind:<14} {}", event.names.join(" "));
             let mut add = |label: &str, value: &str| {
                 if !value.is_empty() {

@@ -46,10 +46,10 @@ impl Picture {
             Watched::Events(events) => {
                 for event in events.iter() {
                     self.board.apply(&event, now);
-                    self.note(lines::happened(&event, owners, Style::Words));
+                    self.note(lines::happened(&event, owners, Style::Text));
                 }
             }
-            Watched::StartedAnew { why } => {
+            Watched::Restarted { why } => {
                 self.board.clear();
                 self.note(format!("the watch starts again with a snapshot: {why}"));
             }
@@ -118,7 +118,7 @@ impl Picture {
 fn row(name: &str, lock: &Lock, now: Millis) -> Vec<String> {
     let first = lock.first_holder();
     let of_first =
-        |told: &dyn Fn(&crate::live::board::Holder) -> String| first.map_or("-".to_owned(), told);
+        |cell: &dyn Fn(&crate::live::board::Holder) -> String| first.map_or("-".to_owned(), cell);
     vec![
         on_one_line(name),
         of_first(&|holder| match holder.owner.as_str() {

@@ -86,7 +86,7 @@ async fn if_one_is_lost_none_gives_a_token_and_the_rest_is_given_back() {
     assert_eq!(tokio::time::timeout(LONG, all.lost()).await.unwrap(), LossReason::Broken);
     assert!(all.tokens().is_err() && all.token("a").is_err());
     assert_eq!(cluster.client().status("a").await.holder_count, 1);
-    // Somebody else has it by now, and keeps it.
+    // Another client has it by now, and keeps it.
     let newer = cluster.library().await.lock("b").acquire().await.unwrap();
     drop(all);
     are_free(&cluster, &["a", "c"]).await;

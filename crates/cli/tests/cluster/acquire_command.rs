@@ -1,4 +1,4 @@
-//! `holdfast acquire` that does not come to its end: whoever was not told the session's secret holds nothing.
+//! `holdfast acquire` that does not come to its end: a client that was not told the session's secret holds nothing.
 
 use rustix::process::Signal;
 
@@ -18,7 +18,7 @@ async fn one_that_is_interrupted_while_it_waits_leaves_the_line() {
         let waiting = fixture.shell(script).spawn().unwrap();
         fixture.has_waiter("a").await;
         signal(&waiting, ends_by);
-        // Whoever passes signals on sends them twice.
+        // A client that passes signals on sends them twice.
         signal(&waiting, ends_by);
         let ended = finished(waiting).await;
         assert_eq!((ended.status.code(), ended.stdout.len()), (Some(code), 0), "{ended:?}");
@@ -62,16 +62,16 @@ async fn whenever_a_signal_comes_it_has_told_its_session_or_holds_nothing() {
         let acquire = format!("$HF acquire {name} --ttl 1h");
         let script = format!("timeout -s INT --preserve-status 0.{:03} {acquire}", delay_ms + 1);
         let ended = output(fixture.shell(&script)).await;
-        let told = String::from_utf8_lossy(&ended.stdout).contains("session=");
+        let reported = String::from_utf8_lossy(&ended.stdout).contains("session=");
         // Before it listens a signal ends it, and it has asked for nothing.
-        assert_eq!(told, ended.status.code() == Some(0), "after {delay_ms} ms: {ended:?}");
+        assert_eq!(reported, ended.status.code() == Some(0), "after {delay_ms} ms: {ended:?}");
         let held = !fixture.is_free(&name).await;
-        assert_eq!(held, told, "after {delay_ms} ms: {ended:?}");
+        assert_eq!(held, reported, "after {delay_ms} ms: {ended:?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_nobody_listens_to_gives_the_lock_back() {
+async fn one_that_no_client_listens_to_gives_the_lock_back() {
     let fixture = CommandFixture::start().await;
     for (script, why) in [
         // A pipe that was closed before anything was written.

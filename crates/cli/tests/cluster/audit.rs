@@ -64,7 +64,7 @@ async fn every_event_is_in_the_file_of_every_node_once_though_files_are_rotated_
     }
     let grant = hold(&holder, "a/contended").await;
     let waiting = wait_in_line(Arc::clone(&waiter), "a/contended", PATIENCE);
-    eventually("somebody waits", PATIENCE, || async {
+    eventually("a client waits", PATIENCE, || async {
         (client.status("a/contended").await.waiter_count == 1).then_some(())
     })
     .await;

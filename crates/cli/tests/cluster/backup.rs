@@ -84,11 +84,11 @@ async fn a_cluster_that_was_saved_and_destroyed_goes_on_as_another_one() {
     bring_in(&mut cluster, &endpoints, 4, &["cluster", "add"]).await;
     bring_in(&mut cluster, &endpoints, 5, &["cluster", "add"]).await;
     let client = cluster.client();
-    assert!(client.status("held before").await.holders.is_empty(), "nobody is left to hold it");
+    assert!(client.status("held before").await.holders.is_empty(), "no client is left to hold it");
     assert!(client.sessions().await.is_empty());
     for session in [&before, &after] {
-        let told = session.keep_alive().await.unwrap_err();
-        assert_eq!(told.code(), tonic::Code::NotFound, "{told:?}");
+        let reported = session.keep_alive().await.unwrap_err();
+        assert_eq!(reported.code(), tonic::Code::NotFound, "{reported:?}");
     }
     let session = client.open(TTL).await;
     let highest =
@@ -186,8 +186,8 @@ async fn a_file_that_is_not_what_it_should_be_is_refused_in_words() {
     let missing = run(NOWHERE, &["snapshot", "inspect", "/no/such/file"]).await;
     assert_eq!(missing.status.code(), Some(69), "{missing:?}");
     let target = dir.path().join("x");
-    let nobody = run(NOWHERE, &["snapshot", "save", target.to_str().unwrap()]).await;
-    assert_eq!(nobody.status.code(), Some(69), "{nobody:?}");
+    let refused = run(NOWHERE, &["snapshot", "save", target.to_str().unwrap()]).await;
+    assert_eq!(refused.status.code(), Some(69), "{refused:?}");
     let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().collect();
     assert_eq!(left.len(), 2, "nothing half done is left: {left:?}");
     // The cluster goes on as if nothing had been.

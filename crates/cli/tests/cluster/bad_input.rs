@@ -207,7 +207,7 @@ async fn sessions_and_tokens_of_others_are_refused_by_the_lock_table() {
     let stranger = client.open(Duration::from_secs(60)).await;
     let token = hold(&owner, "wallet").await.token;
 
-    // A session that nobody opened.
+    // A session that no client opened.
     let mut stub = client.stub();
     let unknown = "0123456789abcdef".repeat(2);
     let request = KeepAliveRequest { session_id: unknown, ..KeepAliveRequest::default() };

@@ -225,28 +225,28 @@ async fn what_is_not_there_is_told_by_its_own_reason() {
     let fixture = HeldLock::start().await;
     let mut operator = fixture.cluster.client().operator();
     let because = || Some(Intervention { by: "ops".into(), reason: "a test".into() });
-    let nobody = "0123456789abcdef";
+    let unknown = "0123456789abcdef";
 
     let breaking =
         |name: &str, token| BreakRequest { intervention: because(), name: name.into(), token };
-    let told = operator.r#break(breaking("free", 0)).await.unwrap_err();
-    assert_eq!(reason(&told), "not_held", "{told}");
-    let told = operator.r#break(breaking("held", fixture.token + 1)).await.unwrap_err();
-    assert_eq!(reason(&told), "not_held", "{told}");
+    let reported = operator.r#break(breaking("free", 0)).await.unwrap_err();
+    assert_eq!(reason(&reported), "not_held", "{reported}");
+    let reported = operator.r#break(breaking("held", fixture.token + 1)).await.unwrap_err();
+    assert_eq!(reason(&reported), "not_held", "{reported}");
     let moving = MoveLockRequest {
         intervention: because(),
         name: "held".into(),
         token: fixture.token,
-        to_public_session_id: nobody.into(),
+        to_public_session_id: unknown.into(),
     };
-    let told = operator.move_lock(moving).await.unwrap_err();
-    assert_eq!(reason(&told), "no_such_waiter", "{told}");
+    let reported = operator.move_lock(moving).await.unwrap_err();
+    assert_eq!(reason(&reported), "no_such_waiter", "{reported}");
     let thawing = ThawRequest { intervention: because(), prefix: "never".into() };
-    let told = operator.thaw(thawing).await.unwrap_err();
-    assert_eq!(reason(&told), "not_frozen", "{told}");
-    let killing = KillSessionRequest { intervention: because(), public_session_id: nobody.into() };
-    let told = operator.kill_session(killing).await.unwrap_err();
-    assert_eq!(reason(&told), "no_such_session", "{told}");
+    let reported = operator.thaw(thawing).await.unwrap_err();
+    assert_eq!(reason(&reported), "not_frozen", "{reported}");
+    let killing = KillSessionRequest { intervention: because(), public_session_id: unknown.into() };
+    let reported = operator.kill_session(killing).await.unwrap_err();
+    assert_eq!(reason(&reported), "no_such_session", "{reported}");
 
     // The hold is as it was.
     assert_eq!(fixture.cluster.client().status("held").await.holders[0].token, fixture.token);

@@ -1,5 +1,5 @@
 //! The bank: workers move money between accounts, each under locks of both. However they take the locks,
-//! all transfers are made, no money is lost, and nobody starves, unless they rely on deadlines alone.
+//! all transfers are made, no money is lost, and no client starves, unless they rely on deadlines alone.
 //!
 //! The accounts check fencing tokens, as a resource should; on top of that it is noticed when two reckon
 //! with one account at the same time.
@@ -20,10 +20,10 @@ const START: i64 = 1_000;
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// Nobody may be so far behind, in percent of the work, when the first is done.
+/// No client may be so far behind, in percent of the work, when the first is done.
 const SHARE_MIN: u64 = 25;
 
-/// No run takes longer, or somebody waits for ever.
+/// No run takes longer, or a client waits for ever.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 /// As a database with a fence would keep it.
@@ -37,7 +37,7 @@ struct Bank {
     /// Of each worker.
     transfers: u64,
     accounts: Mutex<[Account; ACCOUNTS]>,
-    /// Somebody reckons with this account.
+    /// A worker computes with this account.
     in_use: [AtomicBool; ACCOUNTS],
     made: Vec<AtomicU64>,
     /// How many each worker had made when the first one was done.
@@ -57,7 +57,7 @@ impl Bank {
         })
     }
 
-    /// The balances, and from now on nobody with a lower token.
+    /// The balances, and from now on no client with a lower token.
     fn read(&self, between: [usize; 2], tokens: [u64; 2]) -> Option<[i64; 2]> {
         let mut accounts = self.accounts.lock().unwrap();
         for (number, token) in between.into_iter().zip(tokens) {
@@ -120,18 +120,18 @@ impl Bank {
             assert_eq!(
                 made.load(Ordering::SeqCst),
                 self.transfers,
-                "{how}: somebody did not finish"
+                "{how}: a client did not finish"
             );
         }
         let shares = self.when_first_done.lock().unwrap().clone().unwrap();
         let slowest = shares.iter().min().unwrap() * 100 / self.transfers;
         println!(
-            "{how}: slowest worker at {slowest} % when the first was done; {} begun anew; {shares:?}",
+            "{how}: slowest worker at {slowest} % when the first was done; {} begun again; {shares:?}",
             self.begun_anew.load(Ordering::SeqCst)
         );
-        // Whoever gives up by a deadline goes to the end of the queue: nobody promises it a share.
+        // A client that gives up by a deadline goes to the end of the queue: it has no promised share.
         let is_fair = way != Way::Deadlines;
-        assert!(slowest >= SHARE_MIN || !is_fair, "{how}: somebody starves: {shares:?}");
+        assert!(slowest >= SHARE_MIN || !is_fair, "{how}: a client starves: {shares:?}");
     }
 }
 
@@ -169,7 +169,7 @@ enum Way {
 }
 
 enum Refused {
-    /// Begin anew, with this age if there is one.
+    /// Begin again, with this age if there is one.
     BeginAnew(Option<Since>),
     Failed(AcquireError),
 }
@@ -211,7 +211,7 @@ async fn one_by_one(
 
 async fn make_one_transfer(bank: &Bank, client: &Client, way: Way, dice: &mut Dice) {
     let (between, cents) = (dice.two_accounts(), dice.roll(100) as i64);
-    // Each transfer has an age of its own, and keeps it when it has to begin anew.
+    // Each transfer has an age of its own, and keeps it when it has to begin again.
     let mut since = Since::NOW;
     loop {
         let done = if way == Way::AllAtOnce {
@@ -243,7 +243,7 @@ async fn make_one_transfer(bank: &Bank, client: &Client, way: Way, dice: &mut Di
             return;
         }
         bank.begun_anew.fetch_add(1, Ordering::SeqCst);
-        // Two that always begin anew at the same moment would meet again.
+        // Two that always begin again at the same moment would meet again.
         let pause_ms_max = if way == Way::Deadlines { 100 } else { 10 };
         tokio::time::sleep(Duration::from_millis(dice.roll(pause_ms_max))).await;
     }
@@ -270,7 +270,7 @@ async fn bank_with(way: Way, transfers: u64, how: &str) {
             worker.await.unwrap();
         }
     };
-    tokio::time::timeout(PATIENCE, all_done).await.expect("somebody waits for ever");
+    tokio::time::timeout(PATIENCE, all_done).await.expect("a client waits for ever");
     bank.check(way, how);
     let mut left = HashMap::new();
     for account in 0..ACCOUNTS {

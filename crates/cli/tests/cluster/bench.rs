@@ -33,7 +33,7 @@ async fn every_load_is_measured_and_nothing_is_left_of_it() {
         // These nodes are not its own, so that it does not see what they cost.
         assert_eq!(median["cores"]["servers"], 0.0, "{load}");
     }
-    // Hand-overs of one lock are fair, and everybody has had it.
+    // Hand-overs of one lock are fair, and every client has had it.
     assert_eq!(loads[1]["median"]["waits"]["starved"], 0, "{report}");
     let locks = data(&cluster, 0, &["ls", "bench/"]).await;
     assert_eq!(locks["locks"].as_array().map(Vec::len), Some(0), "{locks}");

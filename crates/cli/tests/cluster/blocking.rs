@@ -23,8 +23,8 @@ async fn a_program_of_threads_locks_waits_shares_and_is_told_of_losses() {
         let (queued, when_queued) = std::sync::mpsc::channel();
         let waiting = std::thread::spawn(move || {
             assert_eq!(other.lock("a").acquire().unwrap_err(), AcquireError::Busy);
-            let told = move |_| queued.send(()).unwrap();
-            other.lock("a").wait(LONG).on_queued(told).acquire().unwrap().token().unwrap()
+            let reported = move |_| queued.send(()).unwrap();
+            other.lock("a").wait(LONG).on_queued(reported).acquire().unwrap().token().unwrap()
         });
         when_queued.recv().unwrap();
         assert_eq!(guard.release().unwrap(), ReleaseOutcome::Released);

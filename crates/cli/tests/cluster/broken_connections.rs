@@ -29,7 +29,7 @@ impl Random {
     }
 }
 
-/// What the locks protect: nobody may be inside twice, and tokens only rise.
+/// What the locks protect: no client may be inside twice, and tokens only rise.
 #[derive(Default)]
 struct Protected {
     is_inside: AtomicBool,

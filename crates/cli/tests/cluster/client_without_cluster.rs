@@ -46,27 +46,27 @@ async fn while_no_node_is_of_use_calls_fail_at_once_and_the_state_of_the_circuit
 async fn a_cluster_that_is_not_there_at_all_is_told_after_a_second_and_a_silent_one_is_waited_for()
 {
     let cluster = Cluster::start(1).await;
-    let nobody = {
+    let closed_port = {
         let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
         free.local_addr().unwrap().to_string()
     };
     let asked = Instant::now();
-    let refused = Client::connect(&format!("{nobody},{nobody}")).await.unwrap_err();
+    let refused = Client::connect(&format!("{closed_port},{closed_port}")).await.unwrap_err();
     let ConnectError::Unavailable(unavailable) = &refused else { panic!("{refused:?}") };
     assert_eq!(unavailable.cause, UnavailableCause::NotReached);
-    assert!(unavailable.message.contains(&nobody), "{unavailable}");
+    assert!(unavailable.message.contains(&closed_port), "{unavailable}");
     assert!(!refused.may_have_happened());
     let took = asked.elapsed();
     assert!(took > Duration::from_millis(900) && took < Duration::from_secs(3), "{took:?}");
-    let said = words(&cluster, 69, &["lock", "a", "--endpoints", &nobody, "--", "true"]).await;
-    assert!(said.contains(&nobody), "{said}");
+    let said = words(&cluster, 69, &["lock", "a", "--endpoints", &closed_port, "--", "true"]).await;
+    assert!(said.contains(&closed_port), "{said}");
 
     // One that takes connections may be about to come up.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = silent.local_addr().unwrap().to_string();
     let patient = Client::builder().request_timeout(Duration::from_secs(4));
     let asked = Instant::now();
-    let refused = patient.connect(&format!("{address},{nobody}")).await.unwrap_err();
+    let refused = patient.connect(&format!("{address},{closed_port}")).await.unwrap_err();
     assert!(matches!(refused, ConnectError::Unavailable(_)), "{refused:?}");
     assert!(asked.elapsed() >= Duration::from_secs(4), "{:?}", asked.elapsed());
 }
@@ -80,7 +80,7 @@ async fn a_session_that_was_lost_while_the_circuit_was_open_does_not_keep_it_ope
     let held = client.lock("a").acquire().await.unwrap();
     let session = cluster.client().status("a").await.holders[0].public_session_id.clone();
     proxy.cut();
-    // Somebody has to ask for something, or nothing is missed before the next heartbeat.
+    // A client has to ask for something, or nothing is missed before the next heartbeat.
     let asking = tokio::spawn(client.lock("b").acquire());
     assert_eq!(timeout(LONG, client.circuit().changed()).await.unwrap(), CircuitState::Open);
     data(&cluster, 0, &["kill-session", &session, "--reason", "a test"]).await;
@@ -97,7 +97,7 @@ async fn a_session_that_was_lost_while_the_circuit_was_open_does_not_keep_it_ope
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_circuit_that_opened_without_a_session_closes_though_nobody_asks() {
+async fn a_circuit_that_opened_without_a_session_closes_though_no_client_asks() {
     let cluster = Cluster::start(1).await;
     let proxy = Proxy::to(cluster.client_address(1)).await;
     let builder = Client::builder().request_timeout(Duration::from_secs(5)).without_discovery();
@@ -107,7 +107,7 @@ async fn a_circuit_that_opened_without_a_session_closes_though_nobody_asks() {
     data(&cluster, 0, &["kill-session", &session, "--reason", "a test"]).await;
     assert_eq!(timeout(LONG, held.lost()).await.unwrap(), LossReason::SessionKilled);
     proxy.cut();
-    // It asks for a new session, in vain, and then nobody asks for anything any more.
+    // It asks for a new session, in vain, and then no client asks for anything any more.
     let refused = client.lock("a").acquire().await.unwrap_err();
     assert!(matches!(refused, AcquireError::Unavailable(_)), "{refused:?}");
     assert_ne!(client.circuit().state(), CircuitState::Closed);

@@ -79,7 +79,7 @@ async fn scripts_hold_a_lock_across_commands() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn wrong_use_ends_with_64_and_nobody_there_with_69() {
+async fn wrong_use_ends_with_64_and_an_unreachable_node_with_69() {
     let cluster = Cluster::start(3).await;
     for args in [
         &["lock", "a"][..],
@@ -97,12 +97,12 @@ async fn wrong_use_ends_with_64_and_nobody_there_with_69() {
         assert_eq!(output.status.code(), Some(64), "{args:?}: {output:?}");
         assert!(output.stdout.is_empty() && !output.stderr.is_empty(), "{args:?}");
     }
-    let mut nobody = holdfast();
-    nobody.args(["status", "a", "--endpoints", "127.0.0.1:1"]);
-    assert_eq!(output(nobody).await.status.code(), Some(69));
-    let mut nobody = holdfast();
-    nobody.args(["lock", "a", "--endpoints", "127.0.0.1:1", "--", "true"]);
-    assert_eq!(output(nobody).await.status.code(), Some(69));
+    let mut unreachable = holdfast();
+    unreachable.args(["status", "a", "--endpoints", "127.0.0.1:1"]);
+    assert_eq!(output(unreachable).await.status.code(), Some(69));
+    let mut unreachable = holdfast();
+    unreachable.args(["lock", "a", "--endpoints", "127.0.0.1:1", "--", "true"]);
+    assert_eq!(output(unreachable).await.status.code(), Some(69));
     for help in ["--help", "lock --help", "dev --help", "cluster status --help"] {
         let output = run(&cluster, &help.split(' ').collect::<Vec<_>>()).await;
         assert!(output.status.success());

@@ -20,7 +20,7 @@ async fn alone(args: &[&str]) -> (Option<i32>, String, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_wants_to_wait_briefly_is_not_kept_longer_when_nobody_leads() {
+async fn who_wants_to_wait_briefly_is_not_kept_longer_when_there_is_no_leader() {
     let mut cluster = Cluster::start(3).await;
     cluster.kill(1);
     cluster.kill(2);
@@ -42,7 +42,7 @@ async fn who_wants_to_wait_briefly_is_not_kept_longer_when_nobody_leads() {
     ] {
         let began = Instant::now();
         let said = words(&cluster, 69, args).await;
-        // Whoever is more patient is kept for ten.
+        // A client that is more patient is kept for ten.
         let (least, most) = (Duration::from_secs(wait), Duration::from_secs(wait + 4));
         assert!((least..most).contains(&began.elapsed()), "{args:?}: {:?}", began.elapsed());
         assert!(said.contains("the cluster has no leader"), "{args:?}: {said}");
@@ -330,13 +330,13 @@ async fn the_configuration_of_a_node_that_is_not_waited_for_is_told_in_json_too(
     let more = ["--client-address", "127.0.0.1:3", "--timeout", "1ms", "--output", "json"];
     let added = run(&cluster, &[&args[..], &more[..]].concat()).await;
     assert_eq!(added.status.code(), Some(75), "{added:?}");
-    let told = crate::support::json(&added);
-    assert!(told["config"].as_str().unwrap().contains("127.0.0.1:2"), "{told}");
-    assert_eq!(told["role"], "learner");
+    let reported = crate::support::json(&added);
+    assert!(reported["config"].as_str().unwrap().contains("127.0.0.1:2"), "{reported}");
+    assert_eq!(reported["role"], "learner");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_watches_for_somebody_that_has_gone_ends_though_nothing_happens() {
+async fn who_watches_for_a_client_that_has_gone_ends_though_nothing_happens() {
     let fixture = CommandFixture::start().await;
     let held = fixture.cluster.library().await.lock("a").acquire().await.unwrap();
     for script in ["$HF watch a | head -1", "$HF watch nothing | true", "$HF observe b | head -1"] {

@@ -27,27 +27,33 @@ async fn the_demo_loses_money_without_the_fence_and_none_with_it() {
     let dir = tempfile::tempdir().unwrap();
     let ended = output(demo(&dir, &["--fast", "--output", "json"])).await;
     assert!(ended.status.success(), "{ended:?}");
-    let told = json(&ended);
-    assert_eq!(told["as_told"], true, "{told}");
+    let reported = json(&ended);
+    assert_eq!(reported["as_told"], true, "{reported}");
     for (act, refused, vanished) in [("fenced", true, 0), ("unfenced", false, 30)] {
-        let act = &told[act];
-        assert_eq!(act["late_write_refused"], refused, "{told}");
+        let act = &reported[act];
+        assert_eq!(act["late_write_refused"], refused, "{reported}");
         let number = |key: &str| act[key].as_i64().unwrap();
-        assert_eq!(number("vanished"), vanished, "{told}");
+        assert_eq!(number("vanished"), vanished, "{reported}");
         let paid_in = number("balance_at_first") + number("deposits_acknowledged");
-        assert_eq!(paid_in - number("balance"), vanished, "{told}");
+        assert_eq!(paid_in - number("balance"), vanished, "{reported}");
         let token = |key: &str| act[key].as_str().unwrap().parse::<u64>().unwrap();
-        assert!(token("token_of_b") > token("token_of_a"), "{told}");
-        assert!(number("takeover_ms") >= 1_000, "it was taken over before its lease ended: {told}");
+        assert!(token("token_of_b") > token("token_of_a"), "{reported}");
+        assert!(
+            number("takeover_ms") >= 1_000,
+            "it was taken over before its lease ended: {reported}"
+        );
     }
-    let tokens = |key: &str| told["failover"][key].as_array().unwrap().clone();
+    let tokens = |key: &str| reported["failover"][key].as_array().unwrap().clone();
     let tokens: Vec<u64> = [tokens("tokens_before"), tokens("tokens_after")]
         .concat()
         .iter()
         .map(|token| token.as_str().unwrap().parse().unwrap())
         .collect();
-    assert!(tokens.len() == 6 && tokens.is_sorted_by(|a, b| a < b), "{told}");
-    assert_ne!(told["failover"]["killed_node"], told["failover"]["new_leader"], "{told}");
+    assert!(tokens.len() == 6 && tokens.is_sorted_by(|a, b| a < b), "{reported}");
+    assert_ne!(
+        reported["failover"]["killed_node"], reported["failover"]["new_leader"],
+        "{reported}"
+    );
     assert!(is_empty(&dir));
 }
 

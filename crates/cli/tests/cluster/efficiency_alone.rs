@@ -55,8 +55,8 @@ async fn a_command_runs_under_a_lock_in_redis_though_no_node_runs() {
     assert!(without.status.success(), "{without:?}");
     assert_eq!(text(&without.stdout), "a []\n");
     // This policy does need the cluster, once Redis is down.
-    let nobody = lock(&url, &["--when-down", "fall-back", "--wait", "1s"], &["true"]).await;
-    assert_eq!(nobody.status.code(), Some(69), "{nobody:?}");
+    let refused = lock(&url, &["--when-down", "fall-back", "--wait", "1s"], &["true"]).await;
+    assert_eq!(refused.status.code(), Some(69), "{refused:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

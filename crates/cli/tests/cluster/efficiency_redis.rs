@@ -86,7 +86,7 @@ async fn a_cluster_that_is_down_costs_no_lock_in_redis_and_the_policy_is_that_of
 
     cluster.kill(1);
     let without = timeout(LONG, fast(&embedded, "b").acquire()).await.unwrap().unwrap();
-    assert_eq!((without.guarantee(), without.served_by()), (None, ServedBy::Nobody));
+    assert_eq!((without.guarantee(), without.served_by()), (None, ServedBy::NoStore));
     assert_eq!(embedded.efficiency().counts.went_without, 1);
     assert_ne!(embedded.efficiency().circuit, CircuitState::Closed);
     held.token().unwrap();

@@ -26,10 +26,10 @@ impl Observer {
             .spawn()
             .unwrap();
         let stdout = process.stdout.take().unwrap();
-        let (told, lines) = mpsc::unbounded_channel();
+        let (reported, lines) = mpsc::unbounded_channel();
         std::thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                let _ = told.send(serde_json::from_str(&line).unwrap());
+                let _ = reported.send(serde_json::from_str(&line).unwrap());
             }
         });
         Observer { process, lines }
@@ -69,17 +69,22 @@ async fn leaders_follow_each_other_and_observers_are_told_of_each_and_of_vacanci
     assert_eq!(observer.next().await["event"], "vacant");
 
     let first = elect(&cluster, "host-1:80");
-    let told = observer.next().await;
-    assert_eq!((&told["event"], &told["value"]), (&"leader".into(), &"host-1:80".into()), "{told}");
-    let epoch = |told: &serde_json::Value| told["epoch"].as_str().unwrap().parse::<u64>().unwrap();
-    let first_epoch = epoch(&told);
+    let reported = observer.next().await;
+    assert_eq!(
+        (&reported["event"], &reported["value"]),
+        (&"leader".into(), &"host-1:80".into()),
+        "{reported}"
+    );
+    let epoch =
+        |reported: &serde_json::Value| reported["epoch"].as_str().unwrap().parse::<u64>().unwrap();
+    let first_epoch = epoch(&reported);
     let second = elect(&cluster, "host-2:80");
     eventually("the second stands for election", PATIENCE, || async {
         (cluster.client().status("cron").await.waiter_count == 1).then_some(())
     })
     .await;
 
-    // The cluster's own leader goes, and nobody who leads or observes is disturbed.
+    // The cluster's own leader goes, and no candidate and no observer is disturbed.
     let node = cluster.leader().await;
     cluster.kill(node);
     cluster.leader().await;
@@ -90,24 +95,24 @@ async fn leaders_follow_each_other_and_observers_are_told_of_each_and_of_vacanci
     let fence: holdfast_proto::Fence = line.split_whitespace().nth(2).unwrap().parse().unwrap();
     assert_eq!(line, format!("cron {first_epoch} {}\n", fence));
 
-    let mut told = observer.next().await;
-    // Between the two nobody leads for a moment; whether that is seen depends on how the log fell.
-    if told["event"] == "vacant" {
-        told = observer.next().await;
+    let mut reported = observer.next().await;
+    // Between the two no candidate leads for a moment; whether that is seen depends on how the log fell.
+    if reported["event"] == "vacant" {
+        reported = observer.next().await;
     }
-    assert_eq!(told["value"], "host-2:80", "{told}");
-    assert!(epoch(&told) > first_epoch, "{told}");
+    assert_eq!(reported["value"], "host-2:80", "{reported}");
+    assert!(epoch(&reported) > first_epoch, "{reported}");
     let once = run(&cluster, &["observe", "cron", "--once"]).await;
-    assert_eq!(json_lines(&once.stdout)[0]["epoch"], told["epoch"]);
+    assert_eq!(json_lines(&once.stdout)[0]["epoch"], reported["epoch"]);
 
-    // Taken away by an operator: the command ends, and the observer hears that nobody leads.
+    // Taken away by an operator: the command ends, and the observer learns that there is no leader.
     data(&cluster, 0, &["break", "cron", "--reason", "test"]).await;
     let second = ended(second).await;
     assert_eq!(second.status.code(), Some(79), "{second:?}");
     // It may be over before the command could begin.
-    let told = text(&second.stderr);
+    let reported = text(&second.stderr);
     assert!(
-        told.contains("lost the leadership of cron") || told.contains("the lock is lost"),
+        reported.contains("lost the leadership of cron") || reported.contains("the lock is lost"),
         "{second:?}"
     );
     assert_eq!(observer.next().await["event"], "vacant");

@@ -14,7 +14,7 @@ use crate::support::{Cluster, data, eventually};
 
 const LONG: Duration = Duration::from_secs(30);
 
-async fn told(observer: &mut Observer) -> String {
+async fn reported(observer: &mut Observer) -> String {
     match timeout(LONG, observer.next()).await.expect("nothing is told").unwrap() {
         Observed::Leader(leader) => {
             format!("{} {}", leader.epoch, String::from_utf8(leader.value).unwrap())
@@ -47,19 +47,19 @@ async fn leaders_follow_each_other_and_observers_are_told_of_each_of_every_value
     let cluster = Cluster::start(3).await;
     let (alice, bob) = (cluster.library().await, cluster.library().await);
     let mut observer = bob.election("boss").observe();
-    assert_eq!(told(&mut observer).await, "vacant");
+    assert_eq!(reported(&mut observer).await, "vacant");
     assert_eq!(bob.election("boss").leader().await.unwrap(), None);
 
     let first = alice.election("boss").campaign("alice").await.unwrap();
     let first_epoch = first.epoch().unwrap();
-    assert_eq!(told(&mut observer).await, format!("{first_epoch} alice"));
+    assert_eq!(reported(&mut observer).await, format!("{first_epoch} alice"));
     // Who comes later is told who leads.
     let mut late = alice.election("boss").observe();
-    assert_eq!(told(&mut late).await, format!("{first_epoch} alice"));
+    assert_eq!(reported(&mut late).await, format!("{first_epoch} alice"));
     // A longer name is another election, also for those who watch.
-    let _other = alice.election("boss2").campaign("somebody else").await.unwrap();
+    let _other = alice.election("boss2").campaign("another client").await.unwrap();
     first.proclaim("alice, port 2").await.unwrap();
-    assert_eq!(told(&mut observer).await, format!("{first_epoch} alice, port 2"));
+    assert_eq!(reported(&mut observer).await, format!("{first_epoch} alice, port 2"));
 
     let impatient = bob.election("boss").wait(Duration::from_millis(100)).campaign("bob").await;
     assert_eq!(impatient.unwrap_err(), CampaignError::TimedOut);
@@ -68,17 +68,17 @@ async fn leaders_follow_each_other_and_observers_are_told_of_each_of_every_value
     let second = bobs.await.unwrap().unwrap();
     let second_epoch = second.epoch().unwrap();
     assert!(second_epoch > first_epoch);
-    assert_eq!(told(&mut observer).await, format!("{second_epoch} bob"));
+    assert_eq!(reported(&mut observer).await, format!("{second_epoch} bob"));
     let leader = alice.election("boss").leader().await.unwrap().unwrap();
     assert_eq!((leader.epoch, leader.value), (second_epoch, b"bob".to_vec()));
 
     data(&cluster, 0, &["break", "boss", "--reason", "a test"]).await;
     assert_eq!(timeout(LONG, second.lost()).await.unwrap(), LossReason::Broken);
-    assert_eq!(told(&mut observer).await, "vacant");
+    assert_eq!(reported(&mut observer).await, "vacant");
     for expected in
         [format!("{first_epoch} alice, port 2"), format!("{second_epoch} bob"), "vacant".to_owned()]
     {
-        assert_eq!(told(&mut late).await, expected);
+        assert_eq!(reported(&mut late).await, expected);
     }
 }
 
@@ -90,7 +90,7 @@ async fn a_leader_hands_over_to_the_candidate_of_its_choice_without_a_gap() {
     let mut leadership = alice.election("boss").campaign("alice").await.unwrap();
     let first_epoch = leadership.epoch().unwrap();
     let mut observer = alice.election("boss").observe();
-    assert_eq!(told(&mut observer).await, format!("{first_epoch} alice"));
+    assert_eq!(reported(&mut observer).await, format!("{first_epoch} alice"));
 
     let bobs = candidate(&bob, "bob").await;
     let carols = candidate(&carol, "carol").await;
@@ -103,7 +103,7 @@ async fn a_leader_hands_over_to_the_candidate_of_its_choice_without_a_gap() {
     assert_eq!(leadership.epoch().unwrap_err().reason, LossReason::Transferred);
     let second = carols.await.unwrap().unwrap();
     assert_eq!(second.epoch(), Ok(epoch));
-    assert_eq!(told(&mut observer).await, format!("{epoch} carol"), "no vacancy in between");
+    assert_eq!(reported(&mut observer).await, format!("{epoch} carol"), "no vacancy in between");
     drop(leadership);
     assert!(second.epoch().is_ok() && !bobs.is_finished());
 
@@ -115,15 +115,15 @@ async fn a_leader_hands_over_to_the_candidate_of_its_choice_without_a_gap() {
     .await;
     // Dropping a leadership resigns.
     drop(second);
-    assert_eq!(told(&mut observer).await, "vacant");
+    assert_eq!(reported(&mut observer).await, "vacant");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_observer_misses_nobody_when_the_nodes_that_tell_it_are_killed() {
+async fn an_observer_misses_no_leader_when_the_nodes_that_tell_it_are_killed() {
     let mut cluster = Cluster::start(3).await;
     let client = cluster.library().await;
     let mut observer = client.election("boss").observe();
-    assert_eq!(told(&mut observer).await, "vacant");
+    assert_eq!(reported(&mut observer).await, "vacant");
     let mut expected = Vec::new();
     for round in 0..3 {
         let killed = cluster.leader().await;
@@ -140,13 +140,13 @@ async fn an_observer_misses_nobody_when_the_nodes_that_tell_it_are_killed() {
     }
     let mut seen = Vec::new();
     while seen.len() < expected.len() {
-        let news = told(&mut observer).await;
+        let news = reported(&mut observer).await;
         if news != "vacant" {
             seen.push(news);
         }
     }
     assert_eq!(seen, expected);
-    assert_eq!(told(&mut observer).await, "vacant");
+    assert_eq!(reported(&mut observer).await, "vacant");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -157,14 +157,14 @@ async fn single_calls_campaign_observe_and_resign_at_any_node_and_a_silent_leade
     let observe = ObserveRequest { name: "boss".into(), ..Default::default() };
     let mut changes = node.observe(observe).await.unwrap().into_inner();
     let mut next = async || loop {
-        let told = timeout(LONG, changes.message()).await.unwrap().unwrap().unwrap();
-        if let Some(change) = told.change {
+        let reported = timeout(LONG, changes.message()).await.unwrap().unwrap().unwrap();
+        if let Some(change) = reported.change {
             return change;
         }
     };
     assert!(matches!(next().await, Change::Vacancy(vacancy) if vacancy.last_epoch == 0));
 
-    // Nobody keeps this one's session alive.
+    // No client keeps this one's session alive.
     let silent = cluster.client().open(Duration::from_secs(2)).await;
     let lasting = cluster.client().open(LONG).await;
     let campaign = |session: &crate::support::PlainSession, value: &str| CampaignRequest {

@@ -86,7 +86,7 @@ async fn three_leader_changes_give_one_grace_and_no_new_ttl() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leader_that_was_frozen_ends_nobody_when_it_wakes() {
+async fn a_leader_that_was_frozen_ends_no_session_when_it_wakes() {
     let cluster = Cluster::start_alone(3).await;
     let frozen = cluster.leader().await;
     let others: Vec<_> = cluster.ids().into_iter().filter(|id| *id != frozen).collect();
@@ -100,7 +100,7 @@ async fn a_leader_that_was_frozen_ends_nobody_when_it_wakes() {
         tokio::time::sleep(TTL / 4).await;
     }
     cluster.thaw(frozen);
-    // It hears of its successor, and has nothing to say about anybody's session.
+    // It hears of its successor, and has nothing to say about any client's session.
     eventually("the frozen node follows", Duration::from_secs(10), || async {
         let view = cluster.view_of(frozen).await?;
         (view.leader != 0 && view.leader != frozen).then_some(())

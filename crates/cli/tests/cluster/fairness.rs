@@ -40,7 +40,7 @@ async fn of_200_waiters_a_release_wakes_one_and_the_order_is_that_of_arrival() {
         let (place, token, session) = grants.recv().await.unwrap();
         assert_eq!(place, expected, "out of turn");
         assert!(token > last_token);
-        // One was woken: all others still stand in line, and nobody else was told anything.
+        // One was woken: all others still stand in line, and no other client was told anything.
         let status = client.status("hot").await;
         assert_eq!(status.waiter_count, WAITERS - expected);
         assert_eq!(status.holders[0].token, token);

@@ -68,9 +68,9 @@ async fn a_quiet_lock_says_nothing_that_its_exit_code_tells() {
     })
     .await;
     for verb in [&["lock", "a", "--wait", "0s"][..], &["elect", "a", "--wait", "300ms"]] {
-        let told = run(&fixture.cluster, &[verb, &["--", "true"]].concat()).await;
-        assert_eq!(told.status.code(), Some(75), "{told:?}");
-        assert!(text(&told.stderr).contains("held by"), "{told:?}");
+        let reported = run(&fixture.cluster, &[verb, &["--", "true"]].concat()).await;
+        assert_eq!(reported.status.code(), Some(75), "{reported:?}");
+        assert!(text(&reported.stderr).contains("held by"), "{reported:?}");
         let quiet = run(&fixture.cluster, &[verb, &["--quiet", "--", "true"]].concat()).await;
         assert_eq!((quiet.status.code(), quiet.stderr.len()), (Some(75), 0), "{quiet:?}");
     }
@@ -104,7 +104,7 @@ async fn owner_command_and_election_are_in_the_tables() {
     for word in ["COMMAND", "billing team@", "sleep", "30.0s"] {
         assert!(sessions.contains(word), "{word}: {sessions}");
     }
-    // Nobody renews what a script has taken.
+    // No client renews what a script has taken.
     data(&fixture.cluster, 0, &["acquire", "c", "--ttl", "1m30s", "--owner", "deploy"]).await;
     let status = shown(&["status", "c"]).await;
     assert!(
@@ -151,15 +151,15 @@ async fn the_migration_for_postgres_is_printed_without_a_cluster() {
 async fn the_version_names_the_commit() {
     let mut version = holdfast();
     version.arg("--version");
-    let told = text(&output(version).await.stdout);
-    let (program, commit) = told.trim().split_once(" (").unwrap();
+    let reported = text(&output(version).await.stdout);
+    let (program, commit) = reported.trim().split_once(" (").unwrap();
     assert_eq!(program, concat!("holdfast ", env!("CARGO_PKG_VERSION")));
     let commit = commit.strip_suffix(')').unwrap();
     let is_commit = commit.len() >= 7 && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
-    assert!(is_commit || commit == "unknown commit", "{told}");
+    assert!(is_commit || commit == "unknown commit", "{reported}");
     let mut git = std::process::Command::new("git");
     git.args(["-C", env!("CARGO_MANIFEST_DIR"), "ls-files", "--error-unmatch", "build.rs"]);
     if git.output().is_ok_and(|output| output.status.success()) {
-        assert!(is_commit, "in a checkout the commit is known: {told}");
+        assert!(is_commit, "in a checkout the commit is known: {reported}");
     }
 }

@@ -9,7 +9,7 @@ async fn known_as(note: &str, cluster: &Cluster) -> Client {
     Client::builder().note(note).connect(&cluster.endpoints()).await.unwrap()
 }
 
-fn told(history: &Value) -> Vec<(String, u64)> {
+fn reported(history: &Value) -> Vec<(String, u64)> {
     let events = history["events"].as_array().unwrap().iter();
     let line = |event: &Value| {
         (
@@ -49,7 +49,7 @@ async fn any_node_tells_who_held_a_lock_and_how_that_ended_also_after_the_leader
     for node in cluster.ids() {
         let endpoints = cluster.client_address(node);
         let history = data(&cluster, 0, &["history", "deploy", "--endpoints", &endpoints]).await;
-        assert_eq!(told(&history), expected, "{history}");
+        assert_eq!(reported(&history), expected, "{history}");
         assert_eq!(history["kept"]["from_the_beginning"], true, "{history}");
         assert_eq!(history["events"][0]["owner"]["note"], "alice", "{history}");
         assert!(history["events"][3]["detail"].as_str().unwrap().contains("hung"), "{history}");
@@ -65,16 +65,16 @@ async fn any_node_tells_who_held_a_lock_and_how_that_ended_also_after_the_leader
         assert_eq!(who["holds"][0]["mode"], "exclusive", "{who}");
     }
     let latest = data(&cluster, 0, &["history", "deploy", "--limit", "2"]).await;
-    assert_eq!(told(&latest), expected[4..], "{latest}");
+    assert_eq!(reported(&latest), expected[4..], "{latest}");
     assert_eq!(latest["is_cut"], true);
     let recent = data(&cluster, 0, &["history", "deploy", "--since", "1h"]).await;
-    assert_eq!(told(&recent), expected, "{recent}");
+    assert_eq!(reported(&recent), expected, "{recent}");
 
     let leader = cluster.leader().await;
     cluster.kill(leader);
     cluster.leader().await;
     let history = data(&cluster, 0, &["history", "deploy"]).await;
-    assert_eq!(told(&history), expected, "{history}");
+    assert_eq!(reported(&history), expected, "{history}");
     let third = third.to_string();
     let who = data(&cluster, 0, &["who", "deploy", "--token", &third]).await;
     assert_eq!(who["holds"][0]["owner"]["note"], "alice", "{who}");

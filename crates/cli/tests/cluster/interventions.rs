@@ -70,8 +70,8 @@ async fn a_lock_is_handed_to_the_waiter_that_was_chosen() {
     assert_eq!(tokio::time::timeout(LONG, held.lost()).await.unwrap(), LossReason::Transferred);
     assert!(!waiting[0].is_finished());
 
-    let nobody = ["transfer", "leader", "--to", "0123456789abcdef", "--reason", "a test"];
-    words(&cluster, 64, &nobody).await;
+    let unknown = ["transfer", "leader", "--to", "0123456789abcdef", "--reason", "a test"];
+    words(&cluster, 64, &unknown).await;
     let free = ["transfer", "nothing", "--to", carols, "--reason", "a test"];
     words(&cluster, 79, &free).await;
     words(&cluster, 64, &["transfer", "leader", "--to", "carol", "--reason", "a test"]).await;

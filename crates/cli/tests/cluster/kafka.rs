@@ -24,7 +24,7 @@ const TTL: Duration = Duration::from_secs(3_600);
 const RING: u64 = 100;
 /// Of [`take_turns`].
 const EVENTS_PER_TURN: f64 = 7.0;
-/// Elections only when somebody is killed, however busy the machine is with the broker.
+/// Elections only when a node is killed, however busy the machine is with the broker.
 const PATIENT: &str = "tick_ms = 100\nelection_ticks = 30";
 
 type Position = (u64, u64);
@@ -249,7 +249,7 @@ async fn an_outage_longer_than_the_ring_is_counted_exactly(kafka: &KafkaServer, 
     let session = cluster.client().open(TTL).await;
     publish_up_to("before", &cluster, &session, kafka, "some").await;
 
-    // A broker that hangs, rather than one that is gone: nobody waits for it.
+    // A broker that hangs, rather than one that is gone: no node waits for it.
     kafka.freeze();
     for number in 0..2 * RING {
         let name = format!("meanwhile/{number}");
@@ -294,6 +294,9 @@ async fn an_outage_longer_than_the_ring_is_counted_exactly(kafka: &KafkaServer, 
     let page = metrics(&cluster.http_address(1)).await;
     assert_eq!(metric(&page, "holdfast_kafka_dropped_events_total"), lost as f64);
     let log = cluster.log_of(1);
-    let told = log.lines().find(|line| line.contains("events are lost to Kafka")).unwrap();
-    assert!(told.contains(&lost.to_string()) && told.contains(&index.to_string()), "{told}");
+    let reported = log.lines().find(|line| line.contains("events are lost to Kafka")).unwrap();
+    assert!(
+        reported.contains(&lost.to_string()) && reported.contains(&index.to_string()),
+        "{reported}"
+    );
 }

@@ -1,5 +1,5 @@
 //! What other lock clients got wrong, each against a real cluster: locks that are lost in silence, grants that
-//! are over when they arrive, waiters whom nobody waits for any more, locks that are one's own by accident.
+//! are over when they arrive, waiters whom no client waits for any more, locks that are one's own by accident.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -21,7 +21,7 @@ async fn through(proxy: &Proxy, ttl: Duration) -> Client {
 }
 
 async fn is_free(cluster: &Cluster, name: &str) {
-    eventually("nobody holds or waits", LONG, || async {
+    eventually("no client holds or waits", LONG, || async {
         let status = cluster.client().status(name).await;
         (status.holder_count == 0 && status.waiter_count == 0).then_some(())
     })
@@ -176,7 +176,7 @@ async fn an_acquire_that_is_dropped_at_any_of_its_polls_leaves_no_waiter_and_no_
     println!("{rounds} rounds until it was done");
     assert!(rounds > 2, "it was never dropped under way");
 
-    // Somebody holds it, and lets go about when the other gives up.
+    // A client holds it, and lets go about when the other gives up.
     for polls in poll_counts().take(60) {
         // What the other gave up may still be on its way, and is granted and given back when it arrives.
         let held = other.lock("held").wait(LONG).acquire().await.unwrap();
@@ -207,7 +207,7 @@ async fn an_acquire_that_is_dropped_at_any_of_its_polls_leaves_no_waiter_and_no_
             () = asking => panic!("it is held"),
             () = give_up => {}
         }
-        eventually("nobody waits", LONG, || async {
+        eventually("no client waits", LONG, || async {
             (cluster.client().status("held").await.waiter_count == 0).then_some(())
         })
         .await;

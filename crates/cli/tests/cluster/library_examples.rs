@@ -10,7 +10,7 @@ async fn every_example_of_the_library_runs_and_says_what_it_should() {
     let directory = build_examples();
     let cluster = Cluster::start(3).await;
     for (name, expected) in [
-        ("quick_start", &["send this fencing token with each write: hf1.L."][..]),
+        ("quick_start", &["send this fence with each write: hf1.L."][..]),
         ("critical_section", &["8 deposits of 100: the balance is 800", "is older than"]),
         ("cron_leader", &["9 runs, one leader after the other: true"]),
         ("semaphore", &["12 jobs, at most 3 at a time"]),
@@ -28,7 +28,7 @@ async fn every_example_of_the_library_runs_and_says_what_it_should() {
         (
             "election",
             &[
-                "nobody leads",
+                "no leader",
                 "ann:8080 leads",
                 "ann:8081 leads",
                 "mine is over: Err",

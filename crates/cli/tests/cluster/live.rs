@@ -20,7 +20,7 @@ async fn top_fills_a_terminal_and_leaves_it_as_it_was() {
         terminal.shows("queues").await;
         terminal.shows("leads").await;
         terminal.shows("follower").await;
-        // Something happens while somebody looks.
+        // Something happens while a user looks.
         assert!(run(&cluster, &["lock", "seen-by-top", "--", "true"]).await.status.success());
         terminal.shows("seen-by-top").await;
         terminal.leaves_the_screen_by(key).await;
@@ -79,7 +79,7 @@ async fn watch_is_a_table_that_moves_on_a_terminal_and_lines_in_a_pipe() {
     });
     let token = &held["token"];
     // The break comes after the snapshot, or with it: then it is not told. So one is broken until it is told.
-    let mut told = watches.each_mut().map(|watch| {
+    let mut reported = watches.each_mut().map(|watch| {
         let mut stdout = watch.stdout.take().unwrap();
         std::thread::spawn(move || {
             let (mut seen, mut buffer) = (Vec::new(), [0; 4096]);
@@ -95,10 +95,10 @@ async fn watch_is_a_table_that_moves_on_a_terminal_and_lines_in_a_pipe() {
     eventually("both tell of a broken lock", PATIENCE, || async {
         let _ = run(&cluster, &["acquire", "a/3", "--ttl", "60s"]).await;
         let _ = run(&cluster, &["break", "a/3", "--reason", "test"]).await;
-        told.iter().all(|reader| reader.is_finished()).then_some(())
+        reported.iter().all(|reader| reader.is_finished()).then_some(())
     })
     .await;
-    let [as_json, as_words] = told
+    let [as_json, as_words] = reported
         .each_mut()
         .map(|reader| std::mem::replace(reader, std::thread::spawn(Vec::new)).join().unwrap());
     let last_line = as_json.iter().rposition(|byte| *byte == b'\n').unwrap();
@@ -110,7 +110,7 @@ async fn watch_is_a_table_that_moves_on_a_terminal_and_lines_in_a_pipe() {
     let first = as_words.lines().next().unwrap();
     let rest = first.strip_prefix("now").unwrap().trim_start();
     assert!(rest.starts_with("held           a/1  holdfast acquire@"), "{first}");
-    // Whoever broke it comes with a time, and whose it was is known.
+    // The operator who broke it is shown with a time, and whose it was is known.
     let broken = as_words.lines().find(|line| line.contains("  broken ")).unwrap();
     assert!(broken.starts_with("20") && broken.contains("a/3  holdfast acquire@"), "{broken}");
     for mut watch in watches {

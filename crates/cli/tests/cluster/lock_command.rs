@@ -149,10 +149,10 @@ async fn killed_with_9_it_takes_the_command_and_its_children_along() {
 #[tokio::test(flavor = "multi_thread")]
 async fn nested_each_command_sees_the_lock_around_it_and_all_end_with_the_outermost() {
     let fixture = CommandFixture::start().await;
-    let told = "echo $HOLDFAST_LOCK $HOLDFAST_TOKEN $HOLDFAST_FENCE $HOLDFAST_TOKENS";
+    let reported = "echo $HOLDFAST_LOCK $HOLDFAST_TOKEN $HOLDFAST_FENCE $HOLDFAST_TOKENS";
     let script = format!(
-        "$HF lock outer -- sh -c '{told}; $HF lock inner -- sh -c \"{}\"; {told}'",
-        told.replace('$', "\\$")
+        "$HF lock outer -- sh -c '{reported}; $HF lock inner -- sh -c \"{}\"; {reported}'",
+        reported.replace('$', "\\$")
     );
     let nested = output(fixture.shell(&script)).await;
     let lines: Vec<Vec<String>> = text(&nested.stdout)
@@ -192,8 +192,8 @@ async fn variables_that_were_inherited_never_show_through() {
     for how in [&["a"][..], &["a", "--shared"], &["a", "--permits", "2"], &["--all", "a,b"]] {
         let mut lock = fixture.holdfast(&[&["lock"], how, &["--", "env"]].concat());
         lock.envs(names.iter().map(|name| (name, "stale")));
-        let told = output(lock).await;
-        let environment = text(&told.stdout);
+        let reported = output(lock).await;
+        let environment = text(&reported.stdout);
         for name in &names {
             let line = environment.lines().find(|line| line.starts_with(&format!("{name}=")));
             let value =
@@ -247,7 +247,7 @@ async fn busy_has_the_exit_code_that_was_asked_for_and_nothing_else_has() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_hears_on_its_own_descriptor_what_becomes_of_the_lock() {
     let fixture = CommandFixture::start().await;
-    let told = |file: &str| {
+    let reported = |file: &str| {
         let lines = json_lines(&std::fs::read(fixture.path(file)).unwrap());
         lines
             .into_iter()
@@ -263,7 +263,7 @@ async fn a_program_hears_on_its_own_descriptor_what_becomes_of_the_lock() {
     assert!(text(&ended.stderr).contains("Bad file descriptor"), "{ended:?}");
     let script = "$HF lock --all a,b --status-fd 3 -- sh -c 'exit 7' 3>story";
     assert_eq!(output(fixture.shell(script)).await.status.code(), Some(7));
-    let story = told("story");
+    let story = reported("story");
     assert_eq!(kinds(&story), "held started released ended");
     let locks = &story[0].1["locks"];
     assert_eq!((&locks[0]["name"], &locks[1]["name"]), (&"a".into(), &"b".into()));
@@ -278,7 +278,7 @@ async fn a_program_hears_on_its_own_descriptor_what_becomes_of_the_lock() {
     assert_eq!((lines.len(), lines[0], lines[5]), (6, "one", "two"), "{shared}");
     assert!(lines[1].contains("held") && lines[4].contains("ended"), "{shared}");
 
-    // Behind somebody: its place is told; then that it got it, and lost it.
+    // Behind a client: its place is told; then that it got it, and lost it.
     let first = fixture.holdfast(&["lock", "a", "--", "sleep", "60"]).spawn().unwrap();
     eventually("it holds", PATIENCE, || async { (!fixture.is_free("a").await).then_some(()) })
         .await;
@@ -293,7 +293,7 @@ async fn a_program_hears_on_its_own_descriptor_what_becomes_of_the_lock() {
     fixture.number_in("pid").await;
     fixture.break_lock("a").await;
     assert_eq!(finished(second).await.status.code(), Some(79));
-    let story = told("story2");
+    let story = reported("story2");
     assert_eq!(kinds(&story), "waiting held started lost ended");
     assert_eq!(story[0].1["position"], 1);
     assert_eq!(story[4].1["exit_code"], 79);
@@ -303,7 +303,7 @@ async fn a_program_hears_on_its_own_descriptor_what_becomes_of_the_lock() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_waits_at_a_terminal_sees_the_place_in_line_and_nobody_else_does() {
+async fn who_waits_at_a_terminal_sees_the_place_in_line_and_no_other_client_does() {
     let fixture = CommandFixture::start().await;
     data(&fixture.cluster, 0, &["acquire", "a", "--ttl", "60s", "--reason", "month end"]).await;
     let mut terminal = Terminal::start(&fixture.cluster, "lock a --wait 1500ms -- true");

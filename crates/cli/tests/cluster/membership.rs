@@ -64,7 +64,7 @@ pub(crate) async fn bring_in(cluster: &mut Cluster, endpoints: &str, id: u64, ve
     assert!(words(&voter).contains(&format!("node {id} is a voter")), "{voter:?}");
 }
 
-/// As a learner for the time being: nobody waits until it has caught up.
+/// As a learner for the time being: no node waits until it has caught up.
 async fn add_without_waiting(endpoints: &str, id: &str, addresses: [&str; 2]) -> Output {
     let [peer, client] = addresses;
     let node = ["cluster", "add", "--id", id, "--peer-address", peer, "--client-address", client];
@@ -85,7 +85,7 @@ async fn nodes_are_added_removed_and_told_to_lead() {
     assert_eq!(serde_json::from_slice::<Value>(&led.stdout).unwrap()["leader"], 4, "{led:?}");
     assert_eq!(cluster.leader().await, 4);
 
-    // The leader itself goes, and somebody else takes over.
+    // The leader itself goes, and another node takes over.
     let removed = run(&cluster.endpoints(), &["cluster", "remove", "4"]).await;
     assert!(removed.status.success(), "{removed:?}");
     let ended = cluster.ends(4).await;
@@ -112,7 +112,7 @@ async fn files_that_are_brought_up_to_date_later_change_nothing() {
     let removed = run(&endpoints, &["cluster", "remove", "1"]).await;
     assert!(removed.status.success(), "{removed:?}");
     cluster.ends(1).await;
-    // Whoever is tidy lists the nodes as they are now, though there is no snapshot yet that says so.
+    // An operator may list the nodes as they are now, though there is no snapshot yet that says so.
     let listed: String = [2, 3, 4]
         .map(|id| {
             let (client, peer) = (cluster.client_address(id), cluster.peer_address(id));
@@ -169,7 +169,7 @@ async fn a_removed_node_that_starts_again_is_told_and_stops() {
     })
     .await;
     assert_eq!(cluster.ends(follower).await.code(), Some(77));
-    // The others never noticed: nobody stood for election because of it.
+    // The others never noticed: no node stood for election because of it.
     let session = cluster.client().open(Duration::from_secs(60)).await;
     hold(&session, "served by two").await;
     assert_eq!(cluster.view_of(cluster.leader().await).await.unwrap().term, term);
@@ -305,6 +305,6 @@ async fn the_last_voter_stays() {
     let refused = run(&cluster.endpoints(), &["cluster", "remove", "1"]).await;
     assert_eq!(refused.status.code(), Some(64), "{refused:?}");
     assert!(words(&refused).contains("last voter"), "{refused:?}");
-    let nobody = run(&cluster.endpoints(), &["cluster", "transfer"]).await;
-    assert_eq!(nobody.status.code(), Some(69), "{nobody:?}");
+    let refused = run(&cluster.endpoints(), &["cluster", "transfer"]).await;
+    assert_eq!(refused.status.code(), Some(69), "{refused:?}");
 }

@@ -80,7 +80,7 @@ async fn a_node_tells_what_happened_in_a_form_that_tools_and_documents_agree_wit
     }
     let grant = hold(&holder, "m/contended").await;
     let waiting = wait_in_line(Arc::clone(&waiter), "m/contended", PATIENCE);
-    eventually("somebody waits", PATIENCE, || async {
+    eventually("a client waits", PATIENCE, || async {
         (client.status("m/contended").await.waiter_count == 1).then_some(())
     })
     .await;

@@ -174,7 +174,7 @@ async fn only_the_same_task_enters_a_lock_again_and_each_guard_is_released_on_it
             let outer = client.lock("tree").reentrant().acquire().await.unwrap();
             let inner = client.lock("tree").reentrant().acquire().await.unwrap();
             assert_eq!(outer.token(), inner.token());
-            // Without asking for it nobody is re-entrant, not even by accident.
+            // Without `reentrant` no acquire is re-entrant, not even by accident.
             let accidental = client.lock("tree").acquire().await.unwrap_err();
             assert_eq!(accidental, AcquireError::Busy);
             outer.release().await.unwrap();
@@ -243,18 +243,18 @@ async fn a_deadlock_is_told_with_its_cycle_and_two_tasks_of_one_session_are_two(
     let one = tokio::spawn({
         let client = alice.clone();
         async move {
-            let mut told = 0;
+            let mut reported = 0;
             for _ in 0..30 {
-                told += u32::from(take_two(&client, "c", "d").await.is_err());
+                reported += u32::from(take_two(&client, "c", "d").await.is_err());
             }
-            told
+            reported
         }
     });
-    let mut told = 0;
+    let mut reported = 0;
     for _ in 0..30 {
-        told += u32::from(take_two(&bob, "d", "c").await.is_err());
+        reported += u32::from(take_two(&bob, "d", "c").await.is_err());
     }
-    let _ = (told, tokio::time::timeout(LONG, one).await.expect("they never end").unwrap());
+    let _ = (reported, tokio::time::timeout(LONG, one).await.expect("they never end").unwrap());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -51,7 +51,7 @@ async fn kill_9_of_the_leader_loses_no_acknowledged_grant_and_tokens_only_rise()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_waits_out_an_election_timeout_for_a_leader_whose_process_was_killed() {
+async fn no_client_waits_out_an_election_timeout_for_a_leader_whose_process_was_killed() {
     // An election timeout is at least 4 s.
     let settings = "tick_ms = 50\nelection_ticks = 80".to_owned();
     let mut cluster = Cluster::start_with(ClusterOptions { nodes: 3, settings }).await;
@@ -60,7 +60,7 @@ async fn nobody_waits_out_an_election_timeout_for_a_leader_whose_process_was_kil
     let killed = Instant::now();
     assert_ne!(cluster.leader().await, leader);
     let silence = killed.elapsed();
-    assert!(silence < secs(3), "nobody led for {silence:?}");
+    assert!(silence < secs(3), "no node led for {silence:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -82,7 +82,7 @@ impl Worker {
         (self.dice >> 33) % sides
     }
 
-    /// Locks two accounts, tells the tokens, and reads what is in them. None: somebody with a higher token
+    /// Locks two accounts, tells the tokens, and reads what is in them. None: a client with a higher token
     /// was faster.
     async fn begin(&mut self, ttl: Option<Duration>) -> Option<(GuardAll, Transfer)> {
         let source = self.roll(ACCOUNTS);
@@ -161,7 +161,7 @@ impl Worker {
     async fn others_have_used(&self, transfer: &Transfer) {
         let names = transfer.claims.each_ref().map(Claim::resource).to_vec();
         let before: i64 = transfer.seen.iter().sum();
-        eventually("somebody uses the accounts", LONG, || async {
+        eventually("a client uses the accounts", LONG, || async {
             let query = "SELECT sum(cents)::bigint FROM accounts WHERE name = ANY($1)";
             let now: i64 = self.database.query_one(query, &[&names]).await.unwrap().get(0);
             (now != before).then_some(())
@@ -233,7 +233,7 @@ async fn cents_in_the_wrong_place(fencing: Fencing) -> Option<i64> {
             worker.await.unwrap();
         }
     };
-    tokio::time::timeout(PATIENCE, all_done).await.expect("somebody waits for ever");
+    tokio::time::timeout(PATIENCE, all_done).await.expect("a client waits for ever");
 
     let (refused, accepted) =
         (wallet.late_refused.load(Ordering::SeqCst), wallet.late_accepted.load(Ordering::SeqCst));
@@ -253,7 +253,7 @@ async fn cents_in_the_wrong_place(fencing: Fencing) -> Option<i64> {
         Fencing::On => assert_eq!((refused, accepted), (SLEEPERS * SLEEPS, 0)),
         Fencing::Off => assert_eq!((refused, accepted), (0, SLEEPERS * SLEEPS)),
     }
-    assert!(wallet.made.load(Ordering::SeqCst) > accepted, "nobody else worked");
+    assert!(wallet.made.load(Ordering::SeqCst) > accepted, "no other client worked");
     Some(wrong)
 }
 

@@ -93,7 +93,7 @@ async fn one_of_three_goes_on_alone_and_the_others_cannot_come_back() {
     let grant = hold(&session, "load:shared").await;
     assert!(grant.token > highest, "{} is not above {highest}", grant.token);
 
-    // One that comes back talks to nobody.
+    // One that comes back talks to no node.
     let old = others[0];
     cluster.launch(old);
     eventually("it is refused", Duration::from_secs(20), || async {
@@ -108,7 +108,7 @@ async fn one_of_three_goes_on_alone_and_the_others_cannot_come_back() {
     assert_eq!(view.nodes.len(), 1, "{view:?}");
     cluster.kill(old);
 
-    // The others are wiped, and join anew.
+    // The others are wiped, and join again.
     for other in others {
         cluster.wipe(other);
         cluster.forget(other);

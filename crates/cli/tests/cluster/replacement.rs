@@ -1,4 +1,4 @@
-//! All five nodes are replaced, one after another, under load: no acknowledged operation is lost, and nobody
+//! All five nodes are replaced, one after another, under load: no acknowledged operation is lost, and no client
 //! is refused for longer than an election takes. The clients know nothing but the first five nodes.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -35,7 +35,7 @@ impl Load {
         *slowest = span.max(*slowest);
     }
 
-    /// Everybody has been served some more.
+    /// Every client has been served some more.
     async fn goes_on(&self) {
         let served = self.operations.load(Ordering::Relaxed) + 20 * WORKERS;
         eventually("the clients are served", Duration::from_secs(30), || async {
@@ -120,7 +120,7 @@ async fn all_five_nodes_are_replaced_under_load_and_nothing_is_lost() {
     }
     assert_eq!(cluster.ids(), [6, 7, 8, 9, 10]);
     let while_replaced = load.take_slowest();
-    // Nobody of the first five is there any more, and the leader that all clients are with goes too.
+    // None of the first five nodes is there any more, and the leader that all clients are with goes too.
     let leader = cluster.leader().await;
     cluster.kill(leader);
     cluster.leader().await;

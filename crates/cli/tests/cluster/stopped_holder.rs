@@ -49,7 +49,7 @@ impl Holder {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_holder_that_was_stopped_past_its_ttl_gets_no_token_and_harms_nobody() {
+async fn a_holder_that_was_stopped_past_its_ttl_gets_no_token_and_harms_no_client() {
     let cluster = Cluster::start(3).await;
     let mut holder = Holder::start(&cluster);
     let held = holder.answer().await;
@@ -65,14 +65,14 @@ async fn a_holder_that_was_stopped_past_its_ttl_gets_no_token_and_harms_nobody()
     holder.ask("release").await;
     holder.ask("try").await;
     holder.signal(Signal::CONT);
-    let told = holder.answer().await;
-    assert!(told.starts_with("none: "), "{told}");
-    let told = holder.answer().await;
-    assert!(told.starts_with("lost: "), "{told}");
-    let told = holder.answer().await;
-    assert!(told.starts_with("the lock is lost"), "{told}");
+    let reported = holder.answer().await;
+    assert!(reported.starts_with("none: "), "{reported}");
+    let reported = holder.answer().await;
+    assert!(reported.starts_with("lost: "), "{reported}");
+    let reported = holder.answer().await;
+    assert!(reported.starts_with("the lock is lost"), "{reported}");
     assert_eq!(holder.answer().await, "Expired");
-    assert_eq!(holder.answer().await, "the lock is held by somebody else");
+    assert_eq!(holder.answer().await, "the lock is held by another client");
     let status = cluster.client().status("a").await;
     assert_eq!((status.holder_count, status.waiter_count), (1, 0));
     assert_eq!(status.holders[0].token, newer.token().unwrap());

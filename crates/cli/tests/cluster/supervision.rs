@@ -94,9 +94,10 @@ async fn a_slow_reader_still_hears_all_of_the_story() {
     let fixture = CommandFixture::start().await;
     let script =
         "exec $HF lock a --status-fd 3 -- sh -c 'exit 7' 3>&1 >/dev/null | (sleep 0.3; cat)";
-    let told = output(fixture.shell(script)).await;
-    let kinds: Vec<_> = json_lines(&told.stdout).iter().map(|line| line["event"].clone()).collect();
-    assert_eq!(kinds, ["held", "started", "released", "ended"], "{told:?}");
+    let reported = output(fixture.shell(script)).await;
+    let kinds: Vec<_> =
+        json_lines(&reported.stdout).iter().map(|line| line["event"].clone()).collect();
+    assert_eq!(kinds, ["held", "started", "released", "ended"], "{reported:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

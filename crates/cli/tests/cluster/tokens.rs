@@ -124,8 +124,8 @@ async fn commands_take_a_token_in_full_form_if_it_is_that_of_the_lock() {
     assert!(said.contains("is of the efficiency tier"), "{said}");
 
     assert_eq!(data(&cluster, 0, &renew(fence)).await["token"], held["token"]);
-    let told = data(&cluster, 0, &who(fence)).await;
-    assert_eq!(told["holds"].as_array().unwrap().len(), 1, "{told}");
+    let reported = data(&cluster, 0, &who(fence)).await;
+    assert_eq!(reported["holds"].as_array().unwrap().len(), 1, "{reported}");
     assert_eq!(data(&cluster, 0, &release(fence)).await["outcome"], "released");
     let again = data(&cluster, 0, &["acquire", "a", "--ttl", "60s"]).await;
     let broken = data(&cluster, 0, &break_lock(again["fence"].as_str().unwrap())).await;

@@ -142,7 +142,7 @@ async fn a_span_of_the_leader_is_the_clients_child_and_points_at_who_was_in_its_
     when_queued.await.unwrap();
     let busy = alice.lock("traced").traceparent(CAROL).acquire().await;
     assert!(busy.is_err(), "it is held");
-    // These leave nothing: nobody asked for it, it is not sampled, it makes no sense.
+    // These leave nothing: no client asked for it, it is not sampled, it makes no sense.
     for parent in ["", UNSAMPLED, "nonsense"] {
         let guard = alice.lock("untraced").traceparent(parent).acquire().await.unwrap();
         guard.release().await.unwrap();
@@ -156,7 +156,7 @@ async fn a_span_of_the_leader_is_the_clients_child_and_points_at_who_was_in_its_
     assert_eq!(stages(&holder), ["proposed", "granted"]);
     assert_eq!(text_of(&holder.attributes, "holdfast.lock"), "traced");
     assert_eq!(text_of(&holder.attributes, "holdfast.token"), token.to_string());
-    assert!(links(&holder).is_empty(), "nobody was in its way: {holder:?}");
+    assert!(links(&holder).is_empty(), "no client was in its way: {holder:?}");
 
     let waiter = receiver.child_of("holdfast", BOB).await;
     assert_eq!(stages(&waiter), ["proposed", "queued", "granted"]);

@@ -57,7 +57,7 @@ async fn watchers_that_never_read_cost_bounded_memory_slow_nothing_and_are_told(
     let leader = cluster.leader().await;
     let (address, http) = (cluster.client_address(leader), cluster.http_address(leader));
     let memory = || async { metric(&metrics(&http).await, "process_resident_memory_bytes") };
-    // The ring is full from here on: what grows now grows because of somebody.
+    // The ring is full from here on: what grows now grows because of a client.
     work(&client, 1_000).await;
     let before = memory().await;
     let alone = work(&client, 400).await.min(work(&client, 400).await);

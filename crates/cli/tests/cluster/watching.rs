@@ -46,14 +46,14 @@ async fn a_watch_of_the_library_tells_everything_once_though_its_nodes_are_kille
         cluster.launch(killed);
         cluster.leader().await;
     }
-    let mut told = Vec::new();
-    while told.len() < expected.len() {
+    let mut reported = Vec::new();
+    while reported.len() < expected.len() {
         let Watched::Events(events) = next(&mut watch).await else {
             panic!("only events come now")
         };
-        told.extend(events.iter().map(|event| (event.kind(), event.token)));
+        reported.extend(events.iter().map(|event| (event.kind(), event.token)));
     }
-    assert_eq!(told, expected);
+    assert_eq!(reported, expected);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -80,13 +80,13 @@ async fn who_was_away_for_longer_than_events_are_kept_is_told_so_and_then_what_i
     proxy.heal();
 
     // What the node had sent before the wire was cut may come yet; then it is told that there is a gap.
-    let anew = loop {
+    let restarted = loop {
         match next(&mut watch).await {
             Watched::Events(_) => {}
             other => break other,
         }
     };
-    assert!(matches!(&anew, Watched::StartedAnew { why } if !why.is_empty()), "{anew:?}");
+    assert!(matches!(&restarted, Watched::Restarted { why } if !why.is_empty()), "{restarted:?}");
     let Watched::Snapshot { locks, .. } = next(&mut watch).await else { panic!("no snapshot") };
     let names: BTreeSet<_> = locks.iter().map(|lock| lock.name.as_str()).collect();
     assert_eq!(names, BTreeSet::from(["w/held"]));

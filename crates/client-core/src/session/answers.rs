@@ -119,7 +119,7 @@ impl<C> State<C> {
                 Verdict::Move { leader: moved.leader, words: "the leader moved".to_owned() }
             }
             Some(NoticeKind::MembersChanged(changed)) => {
-                self.endpoints_told = Some(changed.endpoints);
+                self.announced_endpoints = Some(changed.endpoints);
                 Verdict::GoOn
             }
             None => Verdict::GoOn,

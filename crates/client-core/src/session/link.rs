@@ -138,8 +138,8 @@ impl<C> Session<C> {
             return;
         }
         let verdict = self.state.on_frame(now, frame);
-        if let Some(told) = self.state.endpoints_told.take() {
-            self.learn(&told);
+        if let Some(announced) = self.state.announced_endpoints.take() {
+            self.learn(&announced);
         }
         self.act_on(now, verdict);
     }

@@ -56,7 +56,7 @@ pub(crate) struct State<C> {
     /// In which the node leads that serves the session: the efficiency tier ends with it.
     term: u64,
     /// The nodes of the cluster, if it has said so since this was last taken.
-    pub(crate) endpoints_told: Option<Vec<String>>,
+    pub(crate) announced_endpoints: Option<Vec<String>>,
     pub(crate) backoff: Backoff,
     pub(crate) errors: ConnectErrors,
     pub(crate) outputs: VecDeque<Output<C>>,
@@ -86,7 +86,7 @@ impl<C> State<C> {
             answer_patience: (lease_span / 4).clamp(ANSWER_PATIENCE_MIN, ANSWER_PATIENCE_MAX),
             callers_wait_until: None,
             term: 0,
-            endpoints_told: None,
+            announced_endpoints: None,
             backoff: Backoff::new(jitter_seed),
             errors: ConnectErrors::default(),
             outputs: VecDeque::new(),

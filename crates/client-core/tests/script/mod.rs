@@ -30,7 +30,7 @@ pub(crate) fn replay(script: &str) -> String {
     let mut world = World::default();
     holdfast_golden::replay(script, |line, output| {
         world.run(line);
-        output.push_str(&std::mem::take(&mut world.told));
+        output.push_str(&std::mem::take(&mut world.transcript));
     })
 }
 
@@ -44,7 +44,7 @@ struct World {
     /// By who holds it and its name.
     holds: BTreeMap<(String, String), Arc<Hold>>,
     sessions: Arc<std::sync::atomic::AtomicU8>,
-    told: String,
+    transcript: String,
 }
 
 impl World {
@@ -60,12 +60,12 @@ impl World {
             ["wait"] => {}
             [who, "token", name] => {
                 let hold = self.holds.get(&(who.to_owned(), name.to_owned()));
-                let told = match hold.map(|hold| hold.token(LocalTime(self.now))) {
+                let transcript = match hold.map(|hold| hold.token(LocalTime(self.now))) {
                     Some(Ok(token)) => format!("token {token}"),
                     Some(Err(lost)) => format!("lost: {}", lost.reason),
                     None => "has no guard".to_owned(),
                 };
-                self.tell(&format!("{who}: {name} {told}"));
+                self.tell(&format!("{who}: {name} {transcript}"));
             }
             _ => self.input(&words),
         }
@@ -198,9 +198,9 @@ impl World {
             }
             match &output {
                 Output::ConnectivityChanged => {
-                    let told = text::circuit(session.circuit());
-                    if !told.is_empty() {
-                        self.tell(told);
+                    let transcript = text::circuit(session.circuit());
+                    if !transcript.is_empty() {
+                        self.tell(transcript);
                     }
                     continue;
                 }
@@ -213,14 +213,14 @@ impl World {
                 }
                 _ => {}
             }
-            let told = text::output(&output, LocalTime(self.now));
-            self.tell(&told);
+            let transcript = text::output(&output, LocalTime(self.now));
+            self.tell(&transcript);
         }
         // A connection has room unless the script says otherwise.
         while self.is_connected && !self.is_blocked {
             let Some(frame) = session.poll_frame(LocalTime(self.now)) else { break };
-            let told = text::frame(&frame.decode().unwrap());
-            self.tell(&told);
+            let transcript = text::frame(&frame.decode().unwrap());
+            self.tell(&transcript);
         }
         if self.is_blocked && session.has_frame() {
             session.handle_blocked(LocalTime(self.now));
@@ -228,8 +228,8 @@ impl World {
         self.session = Some(session);
     }
 
-    fn tell(&mut self, told: &str) {
-        let _ = writeln!(self.told, "{:>7.3}  {told}", self.now.as_secs_f64());
+    fn tell(&mut self, transcript: &str) {
+        let _ = writeln!(self.transcript, "{:>7.3}  {transcript}", self.now.as_secs_f64());
     }
 }
 

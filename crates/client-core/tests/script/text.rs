@@ -61,13 +61,13 @@ fn operation(kind: &Kind) -> String {
 fn succeeded(success: &Success, now: LocalTime) -> String {
     match success {
         Success::Granted(holds) => {
-            let told = holds.iter().map(|hold| {
+            let lines = holds.iter().map(|hold| {
                 let until = hold.valid_until().map(|LocalTime(at)| at.as_secs_f64());
                 let token =
                     hold.token(now).map_or_else(|lost| lost.to_string(), |it| it.to_string());
                 format!("holds {} token={token} until {:.3}", hold.name, until.unwrap_or(0.0))
             });
-            told.collect::<Vec<_>>().join(", ")
+            lines.collect::<Vec<_>>().join(", ")
         }
         Success::Released(outcome) => format!("release: {outcome:?}"),
         other => format!("{other:?}").to_lowercase(),

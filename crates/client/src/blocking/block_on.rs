@@ -20,7 +20,7 @@ const CLOSING_PATIENCE: Duration = Duration::from_secs(2);
 pub(super) struct Background {
     /// `None` once it is dropped.
     runtime: Option<Runtime>,
-    /// Closed when nobody needs the background any more.
+    /// Closed when the background is no longer needed.
     session: OnceLock<crate::Client>,
 }
 

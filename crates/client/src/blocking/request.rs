@@ -10,7 +10,7 @@ use holdfast_client_core::tier::Tier;
 use super::block_on::Background;
 use super::guard::{Guard, GuardAll};
 use crate::error::AcquireError;
-use crate::terms::Policy;
+use crate::lock_options::Policy;
 
 /// A lock that is about to be asked for; see [`crate::LockRequest`].
 #[derive(Debug)]
@@ -46,7 +46,7 @@ macro_rules! setters_of_the_request {
             preemptible(),
             tier(tier: Tier),
             traceparent(traceparent: impl Into<String>),
-            on_queued(told: impl FnOnce(u64) + Send + 'static),
+            on_queued(on_queued: impl FnOnce(u64) + Send + 'static),
         }
     };
     ($request:path; $($name:ident($($argument:ident: $type:ty)?),)*) => {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct EfficiencyCounts {
     /// Locks that the efficiency tier granted.
     pub granted: u64,
-    /// Calls that ended because somebody else had the lock.
+    /// Calls that ended because another holder had the lock.
     pub busy: u64,
     /// Calls that found the efficiency tier down, whatever the policy made of it.
     pub down: u64,

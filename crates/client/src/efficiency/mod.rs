@@ -66,7 +66,7 @@ pub enum ServedBy {
     Redis,
     Redlock,
     /// The efficiency tier was down, and the policy is [`WhenDown::GoWithout`]: nothing is held.
-    Nobody,
+    NoStore,
 }
 
 /// How the efficiency tier of a client is doing; see [`Client::efficiency`](crate::Client::efficiency).
@@ -118,7 +118,7 @@ impl fmt::Display for ServedBy {
             ServedBy::Embedded => "embedded",
             ServedBy::Redis => "redis",
             ServedBy::Redlock => "redlock",
-            ServedBy::Nobody => "nobody",
+            ServedBy::NoStore => "nobody",
         })
     }
 }

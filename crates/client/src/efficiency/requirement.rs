@@ -1,5 +1,5 @@
 //! Where the weaker tier is refused: the commonest mistake is a fast lock that guards a problem which needs a
-//! correct one, so whoever knows which names these are can say it once.
+//! correct one, so a program that knows which names these are can say it once.
 
 use holdfast_proto::Guarantee;
 

@@ -10,7 +10,7 @@ use crate::error::AcquireError;
 pub enum CampaignError {
     #[error("not elected within the wait")]
     TimedOut,
-    /// The candidate holds something that the leader waits for. Release it, and campaign anew.
+    /// The candidate holds something that the leader waits for. Release it, and campaign again.
     #[error("to wait would be a deadlock: {0}")]
     Deadlock(Cycle),
     /// It had been elected, and lost the election before it was told.

@@ -33,7 +33,7 @@ impl Leadership {
         self.guard.proclaim(value).await
     }
 
-    /// Hands over to a candidate, past all who came before it, without a gap: at no moment does nobody lead.
+    /// Hands over to a candidate, ahead of the queue, without a gap: there is a leader at every moment.
     /// Returns the epoch under which the other leads. See [`Election::candidates`](crate::Election::candidates).
     ///
     /// From the call on this leadership gives no epoch, unless the hand-over is refused.

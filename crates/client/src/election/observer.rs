@@ -18,7 +18,7 @@ use crate::unary::{CallError, Unary};
 pub enum Observed {
     /// It leads, or proclaimed another value.
     Leader(Leader),
-    /// Nobody leads.
+    /// No client leads.
     Vacant,
     /// Leaders may have come and gone unseen, because what happened meanwhile is no longer kept. Who leads now
     /// is told next.
@@ -28,11 +28,11 @@ pub enum Observed {
 /// The observation of an election; see [`Election::observe`](crate::Election::observe).
 #[derive(Debug)]
 pub struct Observer {
-    told: Resuming<ObserveResponse>,
+    changes: Resuming<ObserveResponse>,
     name: String,
     /// After what to go on.
     position: Option<EventPosition>,
-    /// Of the leader that was told last; 0 if nobody leads.
+    /// Of the leader that was told last; 0 if no client leads.
     epoch: u64,
 }
 
@@ -45,7 +45,7 @@ impl Unary {
 
 impl Observer {
     pub(crate) fn new(calls: Unary, name: String) -> Observer {
-        Observer { told: Resuming::new(calls), name, position: None, epoch: 0 }
+        Observer { changes: Resuming::new(calls), name, position: None, epoch: 0 }
     }
 
     /// What comes next, however long that takes. It is safe to drop this future: nothing is lost. After an
@@ -60,7 +60,7 @@ impl Observer {
             let ask = |channel, request| async move {
                 ElectionServiceClient::new(channel).observe(request).await
             };
-            let observed = match self.told.next(request, ask).await? {
+            let observed = match self.changes.next(request, ask).await? {
                 Came::Frame(response) => self.take(response),
                 Came::End(failure) => self.ended(failure)?,
             };

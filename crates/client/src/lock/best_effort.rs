@@ -19,7 +19,7 @@ use crate::guard::Guard;
 #[cfg(feature = "redis")]
 use crate::limits::check_whole_name;
 #[cfg(feature = "redis")]
-use crate::terms::{Policy, Terms};
+use crate::lock_options::{LockOptions, Policy};
 
 impl LockRequest {
     /// Asks the efficiency tier. If that is down, does what the client was told to do then.
@@ -77,8 +77,8 @@ impl LockRequest {
 
     /// Asks the correctness tier, for what is left of the wait.
     async fn fall_back(mut self, waited: Duration) -> Result<Guard, AcquireError> {
-        self.terms.tier = Tier::Correctness;
-        self.terms.wait = self.terms.wait.saturating_sub(waited);
+        self.options.tier = Tier::Correctness;
+        self.options.wait = self.options.wait.saturating_sub(waited);
         self.ask_cluster().await
     }
 
@@ -92,23 +92,23 @@ impl LockRequest {
         if let Some(what) = self.beyond_external_store() {
             return Err(NotInThisTier { what, served_by }.into());
         }
-        let Terms { wait, ttl, max_hold, .. } = self.terms;
+        let LockOptions { wait, ttl, max_hold, .. } = self.options;
         Ok(redis_locks::Request { name: self.name.clone(), wait, own_ttl: ttl, max_hold })
     }
 
     /// What it asks for that only the cluster can do.
     #[cfg(feature = "redis")]
     fn beyond_external_store(&self) -> Option<&'static str> {
-        let terms = &self.terms;
-        let has_age = terms.since.is_some()
-            || terms.preemptible
-            || matches!(terms.policy, Policy::WaitDie | Policy::WoundWait);
+        let options = &self.options;
+        let has_age = options.since.is_some()
+            || options.preemptible
+            || matches!(options.policy, Policy::WaitDie | Policy::WoundWait);
         let asked_for = [
             (self.mode == Mode::Shared, "a shared lock"),
             (self.mode == Mode::Permit, "a semaphore"),
             (self.reentrant, "re-entry"),
-            (terms.lock_delay.is_some(), "a lock delay"),
-            (!terms.metadata.is_empty(), "metadata"),
+            (options.lock_delay.is_some(), "a lock delay"),
+            (!options.metadata.is_empty(), "metadata"),
             (has_age, "an order by age"),
         ];
         asked_for.into_iter().find(|(is_asked_for, _)| *is_asked_for).map(|(_, what)| what)

@@ -14,7 +14,7 @@ pub enum TokenState {
     Current,
     /// The lock is held under a higher one.
     Superseded { current: u64 },
-    /// Nobody holds the lock. If the token was ever this lock's, its hold has ended.
+    /// No session holds the lock. If the token was ever this lock's, its hold has ended.
     Free,
     /// No hold of this lock can have had it.
     NeverGiven,
@@ -23,7 +23,7 @@ pub enum TokenState {
 impl Unary {
     /// Whether the lock is still held under this token, in the [tier](Unary::tier) of these calls.
     ///
-    /// A hint for whoever wants to give up early, and not a fence: between this answer and the write that
+    /// A hint for a holder that wants to stop early, and not a fence: between this answer and the write that
     /// follows it the lock can change hands. What protects a resource is that it refuses old tokens itself.
     pub async fn check_token(&self, name: &str, token: u64) -> Result<TokenState, CallError> {
         let tier = self.tier.to_wire().into();

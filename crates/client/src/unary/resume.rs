@@ -27,7 +27,7 @@ pub(crate) struct Resuming<F> {
 #[derive(Debug)]
 pub(crate) enum Came<F> {
     Frame(F),
-    /// It ended like this; the next one is asked for anew.
+    /// It ended like this; the next one is requested again.
     End(Failure),
 }
 

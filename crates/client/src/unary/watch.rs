@@ -1,7 +1,7 @@
 //! Watching what happens: a snapshot, then every event once and in order.
 //!
 //! A broken connection or a change of leader is not seen: the watch goes on after the last position that it
-//! was told. Where it cannot, because the events since then are no longer kept, it says so and begins anew
+//! was told. Where it cannot, because the events since then are no longer kept, it says so and begins again
 //! with a snapshot.
 
 use holdfast_client_core::error::Rejection;
@@ -18,10 +18,10 @@ use super::{CallError, Unary};
 pub enum Watched {
     /// A page of the locks as they are. After the last one (`complete`) come events.
     Snapshot { locks: Vec<v1::LockSummary>, complete: bool },
-    /// Decoded one by one, by whoever looks at them.
+    /// Decoded one by one, when they are read.
     Events(WatchEvents),
     /// It could not go on without a gap. What was told before may be out of date; a snapshot follows.
-    StartedAnew { why: String },
+    Restarted { why: String },
 }
 
 /// A watch of the locks under a prefix.
@@ -105,6 +105,6 @@ impl Watch {
         self.position = None;
         self.snapshot_begun = false;
         self.without_snapshot = false;
-        Ok(Some(Watched::StartedAnew { why: failure.message }))
+        Ok(Some(Watched::Restarted { why: failure.message }))
     }
 }

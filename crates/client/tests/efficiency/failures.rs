@@ -32,7 +32,7 @@ async fn a_redis_that_comes_back_empty_costs_the_locks_and_the_circuit_opens_and
     let refused = lock(&client, "d").wait(LONG).acquire().await.unwrap_err();
     assert!(matches!(refused, AcquireError::EfficiencyDown(_)), "{refused:?}");
     assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
-    held[0].token().expect("nobody else can have it yet");
+    held[0].token().expect("no other client can have it yet");
 
     scene.server.launch().await;
     timeout(LONG, circuit.closed()).await.expect("it closes");
@@ -114,7 +114,7 @@ async fn work_goes_on_without_a_lock_while_redis_is_down_if_that_is_the_policy()
     assert_eq!(acquire(&client, "a").await.served_by(), ServedBy::Redis);
     scene.server.crash();
     let mut unlocked = acquire(&client, "a").await;
-    assert_eq!((unlocked.guarantee(), unlocked.served_by()), (None, ServedBy::Nobody));
+    assert_eq!((unlocked.guarantee(), unlocked.served_by()), (None, ServedBy::NoStore));
     assert_eq!(unlocked.token().unwrap_err().reason, LossReason::NotLocked);
     assert_eq!(unlocked.fence().unwrap_err().reason, LossReason::NotLocked);
     assert!(!unlocked.is_exclusive());

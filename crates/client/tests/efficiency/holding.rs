@@ -38,9 +38,9 @@ async fn a_lock_that_another_holder_has_by_now_is_not_released() {
     let Some(mut scene) = Scene::start().await else { return };
     let client = scene.client().await;
     let held = acquire(&client, "a").await;
-    scene.set_value("a", "somebody else").await;
+    scene.set_value("a", "another client").await;
     assert_eq!(held.release().await, Ok(ReleaseOutcome::Expired));
-    assert_eq!(scene.value("a").await.as_deref(), Some("somebody else"));
+    assert_eq!(scene.value("a").await.as_deref(), Some("another client"));
 }
 
 #[tokio::test]
@@ -54,7 +54,7 @@ async fn a_redis_lock_is_kept_past_its_ttl_and_its_removal_is_noticed() {
     held.token().expect("it is renewed");
     assert!(one.efficiency().counts.renewed >= 3, "{:?}", one.efficiency());
 
-    scene.set_value("a", "somebody else").await;
+    scene.set_value("a", "another client").await;
     assert_eq!(timeout(LONG, held.lost()).await.unwrap(), LossReason::Gone);
     held.token().unwrap_err();
     eventually("counted", async || one.efficiency().counts.lost == 1).await;
@@ -64,7 +64,7 @@ async fn a_redis_lock_is_kept_past_its_ttl_and_its_removal_is_noticed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_holder_that_pauses_past_its_ttl_gives_no_token_and_does_not_touch_the_next_hold() {
     let Some(mut scene) = Scene::start().await else { return };
-    let (told, hear) = tokio::sync::oneshot::channel();
+    let (reported, hear) = tokio::sync::oneshot::channel();
     let (wake, sleep) = mpsc::channel();
     let builder = Client::builder().ttl(Duration::from_secs(1)).efficiency(scene.backend());
     let paused = std::thread::spawn(move || {
@@ -72,7 +72,7 @@ async fn a_holder_that_pauses_past_its_ttl_gives_no_token_and_does_not_touch_the
         runtime.block_on(async move {
             let client = crate::scene::connected(builder).await;
             let held = acquire(&client, "a").await;
-            told.send(held.token().unwrap()).unwrap();
+            reported.send(held.token().unwrap()).unwrap();
             sleep.recv().unwrap();
             let lost = held.token().unwrap_err();
             assert!(held.run_while_held(async { panic!("it must not begin") }).await.is_err());

@@ -45,8 +45,8 @@ async fn operations_that_need_the_cluster_are_refused_with_an_error() {
     assert!(matches!(refused, ConvertError::NotInThisTier(_)), "{refused:?}");
     let refused = held.proclaim("x").await.unwrap_err();
     assert!(matches!(refused, ProclaimError::NotInThisTier(_)), "{refused:?}");
-    let somebody = "0123456789abcdef".parse().unwrap();
-    let refused = held.transfer(somebody).await.unwrap_err();
+    let other = "0123456789abcdef".parse().unwrap();
+    let refused = held.transfer(other).await.unwrap_err();
     assert!(matches!(refused, TransferError::NotInThisTier(_)), "{refused:?}");
     assert_eq!(held.since(), None);
     held.token().expect("none of it harmed the hold");

@@ -149,7 +149,11 @@ async fn contenders_for_one_lock_get_it_one_after_the_other_under_rising_tokens(
                 let token = guard.token().unwrap();
                 inside.lock().unwrap().push(token);
                 tokio::task::yield_now().await;
-                assert_eq!(inside.lock().unwrap().last(), Some(&token), "somebody came between");
+                assert_eq!(
+                    inside.lock().unwrap().last(),
+                    Some(&token),
+                    "another holder came between"
+                );
                 guard.release().await.unwrap();
             }
         });

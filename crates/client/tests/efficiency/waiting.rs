@@ -6,7 +6,7 @@ use holdfast_client::{Client, Efficiency};
 
 use crate::scene::{LONG, Scene, acquire, connected, eventually, lock};
 
-/// Shorter than the shortest pause between two looks of somebody who is told of releases.
+/// Shorter than the shortest pause between two tries of a waiter that is notified of releases.
 const AT_ONCE: Duration = Duration::from_millis(400);
 
 #[tokio::test]

@@ -41,7 +41,7 @@ pub enum Command {
         session: SessionId,
     },
     Acquire(Acquire),
-    /// Acquires all of the resources at one moment, or none.
+    /// Acquires all of the locks at one moment, or none.
     AcquireAll(AcquireAll),
     /// Another mode for a hold: from exclusive to shared at once, from shared to exclusive when the
     /// other readers are gone. The hold is never given up in between.
@@ -147,7 +147,7 @@ pub struct Owner {
 pub struct HoldRef {
     pub name: LockName,
     pub token: FenceToken,
-    /// The acquire of the hold; zero if the sender does not care. It matters only to a session that holds one resource
+    /// The acquire of the hold; zero if the sender does not care. It matters only to a session that holds one lock
     /// shared several times, because these holds have the same token.
     pub acquire: RequestId,
 }
@@ -170,14 +170,14 @@ pub struct AcquireAll {
     pub terms: Terms,
 }
 
-/// One resource of an acquire.
+/// One lock of an acquire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
     pub name: LockName,
     pub mode: Mode,
 }
 
-/// How an acquire waits, and how its hold behaves.
+/// The options of an acquire: how it waits, and how its hold behaves. (Not Raft's terms.)
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Terms {
     /// How long to wait in the queue; zero means try.
@@ -187,18 +187,18 @@ pub struct Terms {
     pub since: Option<LogicalTime>,
     /// An older actor with [`Policy::WoundWait`] may take the hold away.
     pub preemptible: bool,
-    /// If the same actor holds the resource already, the hold is counted once more. Otherwise it would wait for itself.
+    /// If the same actor holds the lock already, the hold is counted once more. Otherwise it would wait for itself.
     pub reentrant: bool,
     /// The hold's own TTL.
     pub ttl: Option<Span>,
     /// The hold ends after this time, whatever is renewed.
     pub max_hold: Option<Span>,
-    /// If the hold ends without a release, the resource stays closed for so long.
+    /// If the hold ends without a release, the lock stays closed for so long.
     pub lock_delay: Option<Span>,
     pub metadata: Box<[u8]>,
 }
 
-/// What to do when another actor holds the resource, or waits for it.
+/// What to do when another actor holds the lock, or waits for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
     /// Wait, unless that would close a cycle of waits.
@@ -212,7 +212,7 @@ pub enum Policy {
     WoundWait,
 }
 
-/// How a resource is held.
+/// How a lock is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     Exclusive,
@@ -233,7 +233,7 @@ pub struct Intervention {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Ends the holds of a resource: those under this token, or whatever is held.
+    /// Ends the holds of a lock: those under this token, or whatever is held.
     Break {
         name: LockName,
         token: Option<FenceToken>,
@@ -252,7 +252,7 @@ pub enum Action {
     Thaw {
         prefix: Box<str>,
     },
-    /// Sets the number of permits of a resource; none removes the setting.
+    /// Sets the number of permits of a lock; none removes the setting.
     SetPermits {
         name: LockName,
         limit: Option<u32>,
@@ -260,7 +260,7 @@ pub enum Action {
     KillSession {
         session: PublicSessionId,
     },
-    /// Opens a resource that a lock delay keeps closed.
+    /// Opens a lock that a lock delay keeps closed.
     Reopen {
         name: LockName,
     },

@@ -12,12 +12,12 @@ pub struct Limits {
     pub holds_per_session_max: usize,
     /// Places in queues: an acquire-all has one for each name.
     pub waits_per_session_max: usize,
-    pub waiters_per_resource_max: usize,
+    pub waiters_per_lock_max: usize,
     pub names_per_acquire_max: usize,
     /// Re-entries of one hold.
     pub reentries_max: u32,
     pub permits_max: u32,
-    /// Resources whose number of permits an operator has set.
+    /// Locks whose number of permits an operator has set.
     pub stored_permits_max: usize,
     pub freezes_max: usize,
     /// The most waiters, holders and places that all searches for cycles of waits in one log entry visit. Under the
@@ -64,7 +64,7 @@ impl Default for Limits {
             sessions_max: 2_000_000,
             holds_per_session_max: 1_000_000,
             waits_per_session_max: 100_000,
-            waiters_per_resource_max: 200_000,
+            waiters_per_lock_max: 200_000,
             names_per_acquire_max: 256,
             reentries_max: 1_000_000,
             permits_max: 1_000_000,

@@ -1,4 +1,4 @@
-//! The name of a resource.
+//! The name of a lock.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -9,12 +9,12 @@ use core::ops::Deref;
 
 use crate::model::limits::NAME_BYTES_MAX;
 
-/// A valid resource name: UTF-8, 1 to 512 bytes, no control characters. Cheap to clone: the table
+/// A valid lock name: UTF-8, 1 to 512 bytes, no control characters. Cheap to clone: the table
 /// keeps one copy of the text however many places refer to it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LockName(Arc<str>);
 
-/// Why a text is not a resource name.
+/// Why a text is not a lock name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameError {
     Empty,

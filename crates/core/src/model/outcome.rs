@@ -35,7 +35,7 @@ pub enum Outcome {
     Queued {
         position: u64,
     },
-    /// Another actor holds the resource, and the request does not wait.
+    /// Another actor holds the lock, and the request does not wait.
     Busy,
     /// The wait's deadline passed.
     TimedOut,
@@ -44,7 +44,7 @@ pub enum Outcome {
     /// Waiting would have closed a cycle: each of these waits for the next, and the last for the first. The first is
     /// the sender.
     Deadlock(Box<[CycleLink]>),
-    /// An older actor holds the resource, and the request waits for younger ones only. A retry with this `since` keeps
+    /// An older actor holds the lock, and the request waits for younger ones only. A retry with this `since` keeps
     /// the age.
     Died {
         since: LogicalTime,
@@ -142,7 +142,7 @@ pub enum Rejection {
     SessionExists,
     /// `Renew` of something that the session does not hold under this token.
     NotHeld,
-    /// The session holds the resource more than once under this token, and the request does not identify one of these
+    /// The session holds the lock more than once under this token, and the request does not identify one of these
     /// holds.
     AmbiguousHold,
     TooManySessions,
@@ -152,7 +152,7 @@ pub enum Rejection {
     TooManyUnacknowledged,
     /// A retry of a request whose answer the session has acknowledged.
     AnswerDiscarded,
-    /// The id was used for another kind of request, or another resource.
+    /// The id was used for another kind of request, or another lock.
     RequestIdReused,
     /// A retried acquire had been granted, and the hold has ended since.
     GrantEnded,
@@ -160,13 +160,13 @@ pub enum Rejection {
     Frozen,
     /// The actor of an acquire-all holds one of the names.
     AlreadyHeld,
-    /// The resource is in use with another number of permits, or an operator has set another.
+    /// The lock is in use with another number of permits, or an operator has set another.
     OtherPermits {
         limit: u32,
     },
     /// The acquire left the number of permits to the operator, who has set none.
     NoPermitsSet,
-    /// The number of permits cannot be forgotten while the resource is in use.
+    /// The number of permits cannot be forgotten while the lock is in use.
     PermitsInUse,
     TooManyPermitsSet,
     /// `Transfer` to a session that does not wait for this lock alone and exclusively.

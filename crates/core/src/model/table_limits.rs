@@ -5,7 +5,7 @@
 pub struct TableLimits {
     /// As [`crate::LockTable::size_bytes`] counts them.
     pub bytes: u64,
-    /// Resources that are held, awaited or closed.
+    /// Locks that are held, awaited or closed.
     pub locks: u64,
 }
 

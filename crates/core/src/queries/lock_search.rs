@@ -11,7 +11,7 @@ use core::ops::Bound;
 use crate::model::command::Mode;
 use crate::model::id::PublicSessionId;
 use crate::queries::status::LockSummary;
-use crate::state::resource::Resource;
+use crate::state::lock::Lock;
 use crate::state::table::LockTable;
 
 /// What to search for.
@@ -69,21 +69,21 @@ impl LockTable {
         };
         let mut result = LockSearchPart::default();
         let under = self.lock_map().from(start).take_while(|(name, _)| name.starts_with(prefix));
-        for (looked_at, (name, resource)) in under.enumerate() {
+        for (looked_at, (name, lock)) in under.enumerate() {
             if looked_at == range.locks_max || result.found.len() == range.found_max {
                 return result;
             }
             result.next = Some(String::from(name.as_str()));
             let matches = contains(name, &search.contains)
-                && self.is_held_by(resource, search.holder)
-                && (!search.only_with_value || has_value(resource));
+                && self.is_held_by(lock, search.holder)
+                && (!search.only_with_value || has_value(lock));
             if !matches {
                 continue;
             }
             result.matched += 1;
-            let rank = search.rank.of(resource);
+            let rank = search.rank.of(lock);
             if range.above.is_none_or(|above| rank > above) {
-                result.found.push((rank, self.summary(name, resource)));
+                result.found.push((rank, self.summary(name, lock)));
             }
         }
         result.next = None;
@@ -94,32 +94,32 @@ impl LockTable {
     pub fn longest_queue(&self, after: Option<&str>, locks_max: usize) -> (usize, Option<String>) {
         let start = after.map_or(Bound::Included(""), Bound::Excluded);
         let (mut longest, mut next) = (0, None);
-        for (looked_at, (name, resource)) in self.lock_map().from(start).enumerate() {
+        for (looked_at, (name, lock)) in self.lock_map().from(start).enumerate() {
             if looked_at == locks_max {
                 return (longest, next.map(String::from));
             }
-            longest = longest.max(resource.waiter_count());
+            longest = longest.max(lock.waiter_count());
             next = Some(name.as_str());
         }
         (longest, None)
     }
 
-    fn is_held_by(&self, resource: &Resource, holder: Option<PublicSessionId>) -> bool {
+    fn is_held_by(&self, lock: &Lock, holder: Option<PublicSessionId>) -> bool {
         let Some(holder) = holder else { return true };
-        resource.holds().any(|hold| {
+        lock.holds().any(|hold| {
             self.session_map().get(&hold.session).is_some_and(|session| session.public == holder)
         })
     }
 }
 
 impl Rank {
-    fn of(self, resource: &Resource) -> u64 {
+    fn of(self, lock: &Lock) -> u64 {
         match self {
             Rank::Name => 0,
-            Rank::QueueLength => resource.waiter_count() as u64,
+            Rank::QueueLength => lock.waiter_count() as u64,
             // An earlier grant ranks higher. A free lock has no age.
             Rank::HoldAge => {
-                resource.holds().next().map_or(0, |hold| u64::MAX - hold.granted_at.as_ms())
+                lock.holds().next().map_or(0, |hold| u64::MAX - hold.granted_at.as_ms())
             }
         }
     }
@@ -130,8 +130,8 @@ fn contains(name: &str, text: &str) -> bool {
     text.is_empty() || name.windows(text.len()).any(|part| part.eq_ignore_ascii_case(text))
 }
 
-fn has_value(resource: &Resource) -> bool {
-    let mut holds = resource.holds();
+fn has_value(lock: &Lock) -> bool {
+    let mut holds = lock.holds();
     holds.next().is_some_and(|hold| hold.mode == Mode::Exclusive && !hold.metadata().is_empty())
 }
 

@@ -11,11 +11,11 @@ use crate::model::name::LockName;
 use crate::model::time::{LogicalTime, Span};
 use crate::state::freezes::Freeze;
 use crate::state::hold::Hold;
+use crate::state::lock::Lock;
 use crate::state::queue::Waiter;
-use crate::state::resource::Resource;
 use crate::state::table::LockTable;
 
-/// One resource, with its holders and waiters. A free one has neither, unless it is closed or frozen.
+/// One lock, with its holders and waiters. A free one has neither, unless it is closed or frozen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LockStatus {
     /// Some of them.
@@ -109,25 +109,25 @@ pub struct SessionSummary {
     pub connected: bool,
 }
 
-/// What the table knows about the tokens of one resource.
+/// What the table knows about the tokens of one lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenStanding {
     /// It is held under the token that was asked about.
     pub is_held: bool,
     /// The highest under which it is held now.
     pub current: Option<FenceToken>,
-    /// The highest that was given for any resource; 0 before the first.
+    /// The highest that was given for any lock; 0 before the first.
     pub last_given: u64,
 }
 
 impl LockTable {
-    /// Whether a resource is held under this token.
+    /// Whether a lock is held under this token.
     pub fn token_standing(&self, name: &str, token: FenceToken) -> TokenStanding {
         let tokens = || {
             self.lock_map()
                 .get(name)
                 .into_iter()
-                .flat_map(|resource| resource.holds())
+                .flat_map(|lock| lock.holds())
                 .map(|hold| hold.token)
         };
         TokenStanding {
@@ -137,23 +137,23 @@ impl LockTable {
         }
     }
 
-    /// The holders and the waiters of a resource, at most `shown_max` of each.
+    /// The holders and the waiters of a lock, at most `shown_max` of each.
     pub fn status(&self, name: &str, shown_max: usize) -> LockStatus {
         let frozen = self.freezes_in_force().over(name).map(freeze_info);
         let permits = self.stored_permits().get(name).copied();
-        let Some(resource) = self.lock_map().get(name) else {
+        let Some(lock) = self.lock_map().get(name) else {
             return LockStatus { frozen, permits, ..LockStatus::default() };
         };
-        let waiters = resource.queue().iter().take(shown_max);
+        let waiters = lock.queue().iter().take(shown_max);
         LockStatus {
-            holders: resource.holds().take(shown_max).map(|hold| self.holder_info(hold)).collect(),
-            holder_count: resource.holder_count(),
+            holders: lock.holds().take(shown_max).map(|hold| self.holder_info(hold)).collect(),
+            holder_count: lock.holder_count(),
             waiters: waiters
                 .zip(1..)
                 .map(|((_, waiter), position)| self.waiter_info(name, waiter, position))
                 .collect(),
-            waiter_count: resource.waiter_count(),
-            closed_until: resource.closed_until(),
+            waiter_count: lock.waiter_count(),
+            closed_until: lock.closed_until(),
             frozen,
             permits,
         }
@@ -178,18 +178,18 @@ impl LockTable {
         self.lock_map()
             .from(start)
             .take_while(|(name, _)| name.starts_with(prefix))
-            .map(|(name, resource)| self.summary(name, resource))
+            .map(|(name, lock)| self.summary(name, lock))
             .take(limit)
             .collect()
     }
 
-    pub(super) fn summary(&self, name: &LockName, resource: &Resource) -> LockSummary {
+    pub(super) fn summary(&self, name: &LockName, lock: &Lock) -> LockSummary {
         LockSummary {
             name: name.clone(),
-            holder_count: resource.holder_count(),
-            waiter_count: resource.waiter_count(),
+            holder_count: lock.holder_count(),
+            waiter_count: lock.waiter_count(),
             permits: self.stored_permits().get(name).copied(),
-            first_holder: resource.holds().next().map(|hold| self.holder_info(hold)),
+            first_holder: lock.holds().next().map(|hold| self.holder_info(hold)),
         }
     }
 

@@ -9,7 +9,7 @@ use crate::model::id::{PublicSessionId, RequestId, SessionId};
 use crate::model::name::LockName;
 use crate::queries::status::{HolderInfo, LockStatus, WaiterInfo};
 use crate::state::hold::Actor;
-use crate::state::resource::Resource;
+use crate::state::lock::Lock;
 use crate::state::table::LockTable;
 use crate::state::wait::{QueuePlace, Wait};
 
@@ -108,10 +108,10 @@ impl LockTable {
         depth: u32,
         to_look_at: &mut VecDeque<(u32, LockName, Actor)>,
     ) {
-        let Some(resource) = self.lock_map().get(name) else { return };
-        let holders = resource.holds().take(HOLDERS_MAX).map(|hold| hold.actor());
-        let first = resource.queue().first().map(|(_, waiter)| (waiter.session, waiter.actor));
-        let reserved_for = first.filter(|_| resource.holder_count() == 0);
+        let Some(lock) = self.lock_map().get(name) else { return };
+        let holders = lock.holds().take(HOLDERS_MAX).map(|hold| hold.actor());
+        let first = lock.queue().first().map(|(_, waiter)| (waiter.session, waiter.actor));
+        let reserved_for = first.filter(|_| lock.holder_count() == 0);
         let all = holders.chain(reserved_for).map(|actor| (depth, name.clone(), actor));
         to_look_at.extend(all);
     }
@@ -124,26 +124,26 @@ impl LockTable {
         (request, wait): (RequestId, &Wait),
         place: &QueuePlace,
     ) -> Option<WaitLink> {
-        let resource = self.lock_map().get(&place.name)?;
-        let waiter = resource.queue().get(place.ticket)?;
+        let lock = self.lock_map().get(&place.name)?;
+        let waiter = lock.queue().get(place.ticket)?;
         debug_assert!(waiter.session == session && waiter.request == request);
-        let position = resource.queue().position(place.ticket);
+        let position = lock.queue().position(place.ticket);
         // A shared holder that converts to exclusive does not wait for itself.
         let converts = wait.converts.map(|converts| (session, converts.acquire));
-        let others = resource.holds().filter(|hold| Some(hold.key()) != converts);
+        let others = lock.holds().filter(|hold| Some(hold.key()) != converts);
         Some(WaitLink {
             depth,
             in_the_way_of: through.clone(),
             waits_for: place.name.clone(),
             waiter: self.waiter_info(&place.name, waiter, position),
             holders: others.take(HOLDERS_TOLD_MAX).map(|hold| self.holder_info(hold)).collect(),
-            holder_count: resource.holder_count() - usize::from(converts.is_some()),
+            holder_count: lock.holder_count() - usize::from(converts.is_some()),
         })
     }
 
     fn reserved_with(&self, name: &LockName, waiters_max: usize) -> Vec<ReservedLock> {
-        let Some(resource) = self.lock_map().get(name) else { return Vec::new() };
-        let waits = resource.queue().iter().take(waiters_max).filter_map(|(_, waiter)| {
+        let Some(lock) = self.lock_map().get(name) else { return Vec::new() };
+        let waits = lock.queue().iter().take(waiters_max).filter_map(|(_, waiter)| {
             let session = self.session_map().get(&waiter.session)?;
             Some((session, waiter, session.waits.get(waiter.request)?))
         });
@@ -167,15 +167,15 @@ impl LockTable {
 
     /// Whether only the order of the queue keeps other actors from the lock.
     fn is_kept_for(&self, name: &LockName, session: SessionId, request: RequestId) -> bool {
-        let is_first = |resource: &Resource| {
-            let first = resource.queue().first();
+        let is_first = |lock: &Lock| {
+            let first = lock.queue().first();
             first.is_some_and(|(_, first)| (first.session, first.request) == (session, request))
         };
-        self.lock_map().get(name).is_some_and(|resource| {
-            resource.holder_count() == 0
-                && resource.closed_until().is_none()
+        self.lock_map().get(name).is_some_and(|lock| {
+            lock.holder_count() == 0
+                && lock.closed_until().is_none()
                 && self.freezes_in_force().over(name).is_none()
-                && is_first(resource)
+                && is_first(lock)
         })
     }
 }

@@ -1,8 +1,16 @@
-//! `Acquire` and `AcquireAll`: take resources, or a place in their queues.
+//! `Acquire` and `AcquireAll`: take locks, or a place in their queues.
 //!
 //! An acquire is an acquire-all with one name. It is granted when nothing blocks it in any of its queues, and then all
-//! at once, so a part of it is never held. A session that holds the resource already has no privilege: its acquire
-//! waits, or gets `Busy`, unless it is re-entrant.
+//! at once, so a part of it is never held.
+//!
+//! Locks are not re-entrant by default. An actor that asks again for a lock that it holds waits like any other, or gets
+//! `Busy`; an acquire-all gets `AlreadyHeld`.
+//!
+//! The policies `WaitDie` and `WoundWait` are those of Rosenkrantz, Stearns and Lewis (1978). An age is the logical time
+//! since which an actor wants locks (`since`). Wait-die: a younger actor does not wait for an older one; it is refused
+//! (`Died`) and retries with its age. Wound-wait: an older actor takes the preemptible holds of younger ones.
+//!
+//! Blocks with `feature = "planted"` are deliberate bugs for the tests. No release build has them.
 
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
@@ -22,7 +30,9 @@ use crate::state::table::LockTable;
 struct Request<'a> {
     call: Call,
     actor: ActorId,
+    /// The names of the acquire, each with its mode.
     members: &'a [Member],
+    /// What was asked, to recognise a retry.
     question: Question,
 }
 
@@ -88,6 +98,8 @@ impl LockTable {
             }
         }
         let wounds = self.wounds(holder, &members, &terms);
+        // The limits of queues also apply to a request that could be granted by wounding: only the promotion below
+        // shows whether it is.
         if let Some(reply) = self.reason_not_to_wait(holder, &members, &terms, &wounds) {
             return match reply {
                 Reply::Busy => self.answer(&call, question, reply),
@@ -119,8 +131,8 @@ impl LockTable {
         self.enter_queues(holder, wanted, terms, question, None, events)
     }
 
-    /// The actor holds the resource already and enters again. Any mode is enough, except that a shared holder does not
-    /// become exclusive by it.
+    /// Re-entry: the actor holds the lock already, and its hold is counted once more. A shared holder does not become
+    /// exclusive by it, and permits cannot be re-entered.
     fn reenter(
         &mut self,
         call: &Call,
@@ -154,8 +166,8 @@ impl LockTable {
         })
     }
 
-    /// The members with their effective numbers of permits, if the session may have so many. Members without permits
-    /// are unchanged.
+    /// Checks the session's limits, and fills in the number of permits of each member. Members without permits are
+    /// unchanged.
     fn settle<'a>(
         &self,
         call: &Call,
@@ -166,8 +178,8 @@ impl LockTable {
             return Err(Rejection::TooManyHolds);
         }
         let holds = |member: &Member| {
-            let resource = self.lock_map().get(&member.name);
-            resource.is_some_and(|resource| resource.hold_of((call.session, actor)).is_some())
+            let lock = self.lock_map().get(&member.name);
+            lock.is_some_and(|lock| lock.hold_of((call.session, actor)).is_some())
         };
         if members.len() > 1 && members.iter().any(holds) {
             return Err(Rejection::AlreadyHeld);
@@ -188,22 +200,22 @@ impl LockTable {
         holds + count <= self.limits().holds_per_session_max && self.has_tokens_for(count)
     }
 
-    /// Whether the session could have so many more places.
+    /// Whether the session may have so many more places in queues.
     pub(super) fn may_wait_more(&self, session: SessionId, places: usize) -> bool {
         let session = self.session_map().get(&session);
         let taken = session.map_or(0, |session| session.waits.place_count());
         taken + places <= self.limits().waits_per_session_max
     }
 
-    /// The holds that it would take away from younger actors. None if it could not be granted anyway.
+    /// The holds that the request would take away from younger actors. Empty if it could not be granted even then.
     fn wounds(&mut self, holder: Holder, members: &[Member], terms: &Terms) -> Wounds {
         if terms.policy != Policy::WoundWait || terms.wait == Span::ZERO {
             return Wounds::new();
         }
         let is_shut = |member: &Member| {
             let frozen = || self.freezes_in_force().cover(&member.name);
-            let resource = self.lock_map().get(&member.name);
-            resource.map_or_else(frozen, |resource| self.is_shut(&member.name, resource))
+            let lock = self.lock_map().get(&member.name);
+            lock.map_or_else(frozen, |lock| self.is_shut(&member.name, lock))
         };
         if members.iter().any(is_shut) {
             return Wounds::new();
@@ -223,8 +235,8 @@ impl LockTable {
         for (name, key) in wounds {
             #[cfg(feature = "planted")]
             if crate::planted::Bug::WoundedKeepsHold.is_active()
-                && let Some(resource) = self.lock_map().get(&name)
-                && let Some(hold) = resource.hold(key)
+                && let Some(lock) = self.lock_map().get(&name)
+                && let Some(hold) = lock.hold(key)
             {
                 let ((session, request), token, granted_at) = (key, hold.token, hold.granted_at);
                 let reason = EndReason::Wounded;
@@ -235,7 +247,7 @@ impl LockTable {
         }
     }
 
-    /// Why it must not be queued.
+    /// Why the request must not be queued.
     fn reason_not_to_wait(
         &mut self,
         holder: Holder,
@@ -251,9 +263,9 @@ impl LockTable {
             return Some(Reply::Rejected(Rejection::TooManyWaits));
         }
         let queue_is_full = |member: &Member| {
-            let resource = self.lock_map().get(&member.name);
-            let waiters = resource.map_or(0, |resource| resource.waiter_count());
-            waiters >= self.limits().waiters_per_resource_max
+            let lock = self.lock_map().get(&member.name);
+            let waiters = lock.map_or(0, |lock| lock.waiter_count());
+            waiters >= self.limits().waiters_per_lock_max
         };
         if members.iter().any(queue_is_full) {
             return Some(Reply::Rejected(Rejection::QueueFull));

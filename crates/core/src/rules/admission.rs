@@ -9,24 +9,24 @@ use crate::model::name::LockName;
 use crate::model::outcome::Rejection;
 use crate::model::time::Span;
 use crate::state::hold::HoldKey;
+use crate::state::lock::Lock;
 use crate::state::queue::{Counts, Ticket};
-use crate::state::resource::Resource;
 use crate::state::table::LockTable;
 
 impl LockTable {
     /// Whether it could be granted to a new request.
     pub(crate) fn admits_newcomer(&self, name: &LockName, mode: Mode) -> bool {
-        let Some(resource) = self.lock_map().get(name) else {
+        let Some(lock) = self.lock_map().get(name) else {
             return !self.freezes_in_force().cover(name);
         };
-        if self.is_shut(name, resource) {
+        if self.is_shut(name, lock) {
             return false;
         }
         #[cfg(feature = "planted")]
         if crate::planted::Bug::ReaderOvertakesWriter.is_active() && mode == Mode::Shared {
-            return self.admits(name, resource, mode, Counts::NONE, None);
+            return self.admits(name, lock, mode, Counts::NONE, None);
         }
-        self.admits(name, resource, mode, resource.queue().counts(), None)
+        self.admits(name, lock, mode, lock.queue().counts(), None)
     }
 
     /// Whether the acquire would only join a queue behind other waiters. This is the present table's answer; commands
@@ -40,27 +40,27 @@ impl LockTable {
     }
 
     /// Whether the lock is frozen or closed by a lock delay, so that it is granted to no request.
-    pub(crate) fn is_shut(&self, name: &LockName, resource: &Resource) -> bool {
-        resource.closed_until().is_some() || self.freezes_in_force().cover(name)
+    pub(crate) fn is_shut(&self, name: &LockName, lock: &Lock) -> bool {
+        lock.closed_until().is_some() || self.freezes_in_force().cover(name)
     }
 
     /// Whether it could be granted to the waiter at this place.
     pub(crate) fn admits_waiter(&self, name: &LockName, ticket: Ticket) -> bool {
-        let Some(resource) = self.lock_map().get(name) else { return false };
-        let Some(waiter) = resource.queue().get(ticket) else { return false };
-        if self.is_shut(name, resource) {
+        let Some(lock) = self.lock_map().get(name) else { return false };
+        let Some(waiter) = lock.queue().get(ticket) else { return false };
+        if self.is_shut(name, lock) {
             return false;
         }
         // The holders first. The count of the waiters ahead matters only for permits.
         let mode = waiter.mode;
-        if !self.admits(name, resource, mode, Counts::NONE, None)
-            || !resource.queue().all_before_are_like(mode, Some(ticket))
+        if !self.admits(name, lock, mode, Counts::NONE, None)
+            || !lock.queue().all_before_are_like(mode, Some(ticket))
         {
             return false;
         }
         let Mode::Permit { .. } = mode else { return true };
-        let permits = (resource.queue().position(ticket) - 1) as usize;
-        self.admits(name, resource, mode, Counts { permits, ..Counts::NONE }, None)
+        let permits = (lock.queue().position(ticket) - 1) as usize;
+        self.admits(name, lock, mode, Counts { permits, ..Counts::NONE }, None)
     }
 
     /// Whether it could be granted, given the holders and the waiters ahead. A hold that is being converted does not
@@ -68,23 +68,21 @@ impl LockTable {
     pub(crate) fn admits(
         &self,
         name: &LockName,
-        resource: &Resource,
+        lock: &Lock,
         mode: Mode,
         ahead: Counts,
         converts: Option<HoldKey>,
     ) -> bool {
         if let Some(key) = converts {
-            return ahead.total() == 0
-                && resource.holder_count() == 1
-                && resource.hold(key).is_some();
+            return ahead.total() == 0 && lock.holder_count() == 1 && lock.hold(key).is_some();
         }
         #[cfg(feature = "planted")]
         {
             use crate::planted::Bug::{PermitsOffByOne, SharedBesideExclusive};
-            let held = resource.mode();
+            let held = lock.mode();
             let off_by_one = PermitsOffByOne.is_active()
                 && matches!((held, mode), (Some(Mode::Permit { .. }), Mode::Permit { .. }))
-                && resource.holder_count() + ahead.permits == self.permits_of(name, mode);
+                && lock.holder_count() + ahead.permits == self.permits_of(name, mode);
             let beside = SharedBesideExclusive.is_active()
                 && (held, mode) == (Some(Mode::Exclusive), Mode::Shared);
             if (off_by_one || beside) && ahead.are_all_like(mode) {
@@ -92,10 +90,10 @@ impl LockTable {
             }
         }
         ahead.are_all_like(mode)
-            && match (resource.mode(), mode) {
+            && match (lock.mode(), mode) {
                 (None, Mode::Exclusive | Mode::Shared) | (Some(Mode::Shared), Mode::Shared) => true,
                 (None | Some(Mode::Permit { .. }), Mode::Permit { .. }) => {
-                    resource.holder_count() + ahead.permits < self.permits_of(name, mode)
+                    lock.holder_count() + ahead.permits < self.permits_of(name, mode)
                 }
                 _ => false,
             }
@@ -114,7 +112,7 @@ impl LockTable {
     pub(crate) fn settle_permits(&self, name: &LockName, mode: Mode) -> Result<Mode, Rejection> {
         let Mode::Permit { limit: stated } = mode else { return Ok(mode) };
         let set = self.stored_permits().get(name).copied();
-        let in_use = || self.lock_map().get(name).and_then(Resource::stated_permits);
+        let in_use = || self.lock_map().get(name).and_then(Lock::stated_permits);
         match (set.or_else(in_use), stated) {
             (Some(limit), stated) if stated == limit => Ok(mode),
             (Some(limit), 0) if set.is_some() => Ok(Mode::Permit { limit }),

@@ -48,14 +48,14 @@ impl LockTable {
     /// Checking holders takes search steps. Past the bound no older actor is found, and that is counted.
     pub(crate) fn waits_for_older(&mut self, age: Age, name: &LockName, mode: Mode) -> bool {
         let steps = self.holder_steps_left();
-        let Some(resource) = self.lock_map().get(name) else { return false };
+        let Some(lock) = self.lock_map().get(name) else { return false };
         let mut looked_at = 0;
-        let conflicting = if share(resource.mode(), mode) { 0 } else { resource.holder_count() };
-        let is_older = resource.holds().take(steps.min(conflicting)).any(|hold| {
+        let conflicting = if share(lock.mode(), mode) { 0 } else { lock.holder_count() };
+        let is_older = lock.holds().take(steps.min(conflicting)).any(|hold| {
             looked_at += 1;
             self.age_of_hold(hold) < age
         });
-        let last = resource.queue().last_wait_die();
+        let last = lock.queue().last_wait_die();
         let is_older = is_older || last.is_some_and(|last| self.age_of_waiter(last) < age);
         // The check ends at the first older actor.
         self.charge_holder_steps(looked_at, !is_older && looked_at < conflicting);
@@ -83,23 +83,23 @@ impl LockTable {
         mode: Mode,
     ) -> Option<Vec<HoldKey>> {
         let steps = self.holder_steps_left();
-        let Some(resource) = self.lock_map().get(name) else { return Some(Vec::new()) };
-        if share(resource.mode(), mode) {
+        let Some(lock) = self.lock_map().get(name) else { return Some(Vec::new()) };
+        if share(lock.mode(), mode) {
             return Some(Vec::new());
         }
-        let holders = resource.holder_count();
+        let holders = lock.holder_count();
         if holders > steps {
             self.charge_holder_steps(0, true);
             return None;
         }
-        let mut wounded: Vec<(Age, HoldKey)> = resource
+        let mut wounded: Vec<(Age, HoldKey)> = lock
             .holds()
             .filter(|hold| hold.is_preemptible() && hold.actor() != age.actor)
             .map(|hold| (self.age_of_hold(hold), hold.key()))
             .filter(|(of_hold, _)| age < *of_hold)
             .collect();
-        if let (Mode::Permit { .. }, Some(Mode::Permit { .. })) = (mode, resource.mode()) {
-            let wanted = holders + resource.queue().counts().permits + 1;
+        if let (Mode::Permit { .. }, Some(Mode::Permit { .. })) = (mode, lock.mode()) {
+            let wanted = holders + lock.queue().counts().permits + 1;
             let missing = wanted.saturating_sub(self.permits_of(name, mode));
             wounded.sort_by_key(|(of_hold, _)| core::cmp::Reverse(*of_hold));
             wounded.truncate(missing);

@@ -18,8 +18,8 @@ impl LockTable {
     ) -> Result<Intervened, Rejection> {
         #[cfg(feature = "planted")]
         let token = token.filter(|_| !crate::planted::Bug::BreakIgnoresToken.is_active());
-        let resource = self.lock_map().get(name).ok_or(Rejection::NotHeld)?;
-        let meant: Vec<HoldKey> = resource
+        let lock = self.lock_map().get(name).ok_or(Rejection::NotHeld)?;
+        let meant: Vec<HoldKey> = lock
             .holds()
             .filter(|hold| token.is_none_or(|token| hold.token == token))
             .map(|hold| hold.key())

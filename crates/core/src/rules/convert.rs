@@ -35,8 +35,8 @@ impl LockTable {
             return outcome;
         }
         let name = meant.name.clone();
-        let resource = self.lock_map().get(&name).ok_or(Rejection::NotHeld);
-        let hold = match resource.and_then(|resource| resource.find_meant(call.session, &meant)) {
+        let lock = self.lock_map().get(&name).ok_or(Rejection::NotHeld);
+        let hold = match lock.and_then(|lock| lock.find_meant(call.session, &meant)) {
             Ok(hold) => hold,
             Err(rejection) => {
                 let reply = Reply::Rejected(rejection);
@@ -94,12 +94,12 @@ impl LockTable {
     ) -> Outcome {
         let key = (call.session, converts.acquire);
         let question = Question::Convert { name: name.clone(), token: converts.token };
-        let Some(resource) = self.lock_map().get(name) else {
+        let Some(lock) = self.lock_map().get(name) else {
             return self.answer(call, question, Reply::Rejected(Rejection::NotHeld));
         };
         let frozen = self.freezes_in_force().cover(name);
-        if !self.is_shut(name, resource)
-            && self.admits(name, resource, Mode::Exclusive, Counts::NONE, Some(key))
+        if !self.is_shut(name, lock)
+            && self.admits(name, lock, Mode::Exclusive, Counts::NONE, Some(key))
         {
             let outcome = self.upgrade(name, key, call.request, events);
             self.end_other_waits_in_cycles(holder, events);
@@ -132,7 +132,7 @@ impl LockTable {
         self.end_waits_in_cycles(actor, Some(holder.request), &mut steps, events);
     }
 
-    /// Two actors that convert the same resource always wait for each other. Other cycles are searched for, unless the
+    /// Two actors that convert the same lock always wait for each other. Other cycles are searched for, unless the
     /// policy is to wait in any case.
     fn cycle_of_upgrade(
         &mut self,

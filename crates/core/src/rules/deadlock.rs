@@ -221,15 +221,15 @@ impl LockTable {
         want: Want<'a>,
         graph: &mut Graph<'_>,
     ) -> [Option<Obstacle<'a>>; 2] {
-        let Some(resource) = self.lock_map().get(want.name) else { return [None, None] };
-        let queue = resource.queue();
+        let Some(lock) = self.lock_map().get(want.name) else { return [None, None] };
+        let queue = lock.queue();
         let last_unlike = queue.last_unlike_before(want.mode, want.ticket);
         let mut blockers = Blockers::of(want.mode, last_unlike);
         let room = graph.steps_left.saturating_add(1);
         let mut looked_at = 0;
         let is_ended =
             |key| !graph.ended.is_empty() && graph.ended.contains(&(want.name.clone(), key));
-        for hold in resource.holds().take(room) {
+        for hold in lock.holds().take(room) {
             looked_at += 1;
             if !is_ended(hold.key()) && want.converts != Some(hold.key()) {
                 blockers.add_holder(hold.actor(), hold.mode);

@@ -218,8 +218,8 @@ impl LockTable {
         convert: RequestId,
     ) -> Box<[Grant]> {
         let is_meant = |grant: &Grant| {
-            let resource = self.lock_map().get(&grant.name);
-            let hold = resource.and_then(|resource| resource.hold((id, acquire)));
+            let lock = self.lock_map().get(&grant.name);
+            let hold = lock.and_then(|lock| lock.hold((id, acquire)));
             hold.is_some_and(|hold| hold.converted_by() == Some(convert))
         };
         self.grants_of(id, acquire).into_iter().filter(is_meant).collect()

@@ -49,7 +49,7 @@ impl LockTable {
         let under = self.lock_map().from(Bound::Included(prefix));
         let awaited: Vec<LockName> = under
             .take_while(|(name, _)| name.starts_with(prefix))
-            .filter(|(_, resource)| resource.waiter_count() > 0)
+            .filter(|(_, lock)| lock.waiter_count() > 0)
             .map(|(name, _)| name.clone())
             .collect();
         awaited.into_iter().for_each(|name| self.note_freed(name));

@@ -21,7 +21,7 @@ impl LockTable {
         intervention: Intervention,
         events: &mut Vec<Event>,
     ) -> Outcome {
-        let told = events.len();
+        let events_before = events.len();
         events.push(Event::Intervened(intervention.clone()));
         let Intervention { by, reason, action } = intervention;
         let done = match action {
@@ -40,7 +40,7 @@ impl LockTable {
         match done {
             Ok(done) => Outcome::Intervened(done),
             Err(rejection) => {
-                events.truncate(told);
+                events.truncate(events_before);
                 Outcome::Rejected(rejection)
             }
         }
@@ -52,8 +52,8 @@ impl LockTable {
         name: &LockName,
         events: &mut Vec<Event>,
     ) -> Result<Intervened, Rejection> {
-        let resource = self.lock_map().get(name).ok_or(Rejection::NotClosed)?;
-        if resource.closed_until().is_none() {
+        let lock = self.lock_map().get(name).ok_or(Rejection::NotClosed)?;
+        if lock.closed_until().is_none() {
             return Err(Rejection::NotClosed);
         }
         self.reopen(name, events);

@@ -14,8 +14,8 @@ use crate::model::name::LockName;
 use crate::state::answers::{Question, Reply};
 use crate::state::deadlines::{Deadlines, Due};
 use crate::state::hold::Hold;
+use crate::state::lock::Lock;
 use crate::state::queue::Counts;
-use crate::state::resource::Resource;
 use crate::state::session::Session;
 use crate::state::table::LockTable;
 use crate::state::wait::Wait;
@@ -66,14 +66,14 @@ impl LockTable {
         let mut waiters = 0;
         let mut holders = 0;
         let mut closed = BTreeSet::new();
-        for (name, resource) in self.lock_map().iter() {
-            ensure!(!resource.is_unused(), "{name} is in the table for nothing");
-            self.check_holders(name, resource, &mut tokens, &mut deadlines)?;
-            self.check_queue(name, resource)?;
-            closed.extend(resource.closed_until().map(|until| (until, name.clone())));
-            waiters += resource.waiter_count();
-            holders += resource.holder_count();
-            converted += resource.holds().filter(|hold| hold.converted_by().is_some()).count();
+        for (name, lock) in self.lock_map().iter() {
+            ensure!(!lock.is_unused(), "{name} is in the table for nothing");
+            self.check_holders(name, lock, &mut tokens, &mut deadlines)?;
+            self.check_queue(name, lock)?;
+            closed.extend(lock.closed_until().map(|until| (until, name.clone())));
+            waiters += lock.waiter_count();
+            holders += lock.holder_count();
+            converted += lock.holds().filter(|hold| hold.converted_by().is_some()).count();
         }
         for name in self.deferred().names() {
             ensure!(self.lock_map().contains_key(name), "{name} is to be promoted and unknown");
@@ -165,7 +165,7 @@ impl LockTable {
         let is_in_several = standing.nth(1).is_some();
         for place in places {
             let name = &place.name;
-            let queue = self.lock_map().get(name).map(|resource| resource.queue());
+            let queue = self.lock_map().get(name).map(|lock| lock.queue());
             let waiter = queue.and_then(|queue| queue.get(place.ticket));
             ensure!(
                 waiter.is_some_and(|waiter| {
@@ -208,19 +208,19 @@ impl LockTable {
     fn check_holders(
         &self,
         name: &LockName,
-        resource: &Resource,
+        lock: &Lock,
         tokens: &mut Vec<FenceToken>,
         deadlines: &mut Deadlines,
     ) -> Result<(), String> {
-        let mode = resource.mode();
-        for hold in resource.holds() {
+        let mode = lock.mode();
+        for hold in lock.holds() {
             self.check_hold(name, hold)?;
             if let Some(deadline) = hold.deadline() {
                 deadlines.insert(deadline, Due::Hold(hold.session, hold.request, hold.token));
             }
             let alike = match (mode, hold.mode) {
-                (Some(Mode::Exclusive), Mode::Exclusive) => resource.holder_count() == 1,
-                (Some(Mode::Shared), Mode::Shared) => resource.shared_token() == Some(hold.token),
+                (Some(Mode::Exclusive), Mode::Exclusive) => lock.holder_count() == 1,
+                (Some(Mode::Shared), Mode::Shared) => lock.shared_token() == Some(hold.token),
                 (Some(Mode::Permit { .. }), Mode::Permit { .. }) => true,
                 _ => false,
             };
@@ -228,13 +228,13 @@ impl LockTable {
             if let Mode::Permit { limit } = hold.mode {
                 ensure!(
                     self.stored_permits().contains_key(name)
-                        || resource.holder_count() <= limit as usize,
+                        || lock.holder_count() <= limit as usize,
                     "more permits of {name} are out than there are"
                 );
             }
         }
         // Readers of one run have one token; otherwise each grant has its own.
-        let own = resource.holds().map(|hold| hold.token);
+        let own = lock.holds().map(|hold| hold.token);
         tokens.extend(own.take(if mode == Some(Mode::Shared) { 1 } else { usize::MAX }));
         Ok(())
     }
@@ -270,8 +270,8 @@ impl LockTable {
         Ok(())
     }
 
-    fn check_queue(&self, name: &LockName, resource: &Resource) -> Result<(), String> {
-        let queue = resource.queue();
+    fn check_queue(&self, name: &LockName, lock: &Lock) -> Result<(), String> {
+        let queue = lock.queue();
         let mut counts = Counts::NONE;
         for (_, waiter) in queue.iter() {
             self.known(name, waiter.session)?;

@@ -1,4 +1,4 @@
-//! Grants, and how a resource that became free goes to the next in line.
+//! Grants, and how a lock that became free goes to the next in line.
 //!
 //! Whatever frees something only notes it. When the command has done the rest, those who can be granted
 //! are: so nothing is granted to one that ends with the same command. One end of a hold wakes one waiter,
@@ -19,8 +19,8 @@ use crate::model::time::LogicalTime;
 use crate::state::answers::{Question, Reply};
 use crate::state::deferred::Promotion;
 use crate::state::hold::{Hold, HoldKey, Holder};
+use crate::state::lock::Lock;
 use crate::state::queue::{Counts, Ticket};
-use crate::state::resource::Resource;
 use crate::state::table::LockTable;
 use crate::state::wait::{Converts, Wait};
 
@@ -88,12 +88,12 @@ impl LockTable {
         let mut awaited = Vec::new();
         let mut last = None;
         let mut is_finished = true;
-        for (name, resource) in under {
+        for (name, lock) in under {
             if steps == 0 {
                 is_finished = false;
                 break;
             }
-            let is_awaited = resource.waiter_count() > 0;
+            let is_awaited = lock.waiter_count() > 0;
             steps = steps.saturating_sub(if is_awaited { AWAITED_NAME_STEPS } else { 1 });
             if is_awaited {
                 awaited.push(name.clone());
@@ -156,28 +156,28 @@ impl LockTable {
     ) {
         let Some(mut ahead) = self.counts_through(name, passed) else { return };
         loop {
-            let Some(resource) = self.lock_map().get(name) else { return };
-            if resource.is_unused() {
+            let Some(lock) = self.lock_map().get(name) else { return };
+            if lock.is_unused() {
                 self.forget_lock(name);
                 return;
             }
             let frozen = self.freezes_in_force().cover(name);
             #[cfg(feature = "planted")]
             let frozen = frozen && !crate::planted::Bug::FreezeLetsPromotionPass.is_active();
-            if resource.closed_until().is_some() || frozen {
+            if lock.closed_until().is_some() || frozen {
                 return;
             }
-            let Some((ticket, waiter)) = resource.queue().after(passed) else { return };
+            let Some((ticket, waiter)) = lock.queue().after(passed) else { return };
             let (id, request, mode) = (waiter.session, waiter.request, waiter.mode);
             #[cfg(feature = "planted")]
             if crate::planted::Bug::GrantToEndedSession.is_active()
-                && resource.holder_count() == 0
+                && lock.holder_count() == 0
                 && !self.session_map().contains_key(&id)
             {
                 return self.grant_to_the_dead(name, ticket, events);
             }
             let converts = self.converts(id, request).map(|converts| (id, converts.acquire));
-            if !self.admits(name, resource, mode, ahead, converts) {
+            if !self.admits(name, lock, mode, ahead, converts) {
                 return;
             }
             if !self.may_examine(self.places_of(id, request), name, passed, origin) {
@@ -198,8 +198,8 @@ impl LockTable {
                     self.grant_wait(id, request, events);
                     #[cfg(feature = "planted")]
                     if crate::planted::Bug::PromotesTwo.is_active()
-                        && let Some(resource) = self.lock_map().get(name)
-                        && let Some((_, waiter)) = resource.queue().first()
+                        && let Some(lock) = self.lock_map().get(name)
+                        && let Some((_, waiter)) = lock.queue().first()
                         && self.converts(waiter.session, waiter.request).is_none()
                     {
                         let (id, request) = (waiter.session, waiter.request);
@@ -220,7 +220,8 @@ impl LockTable {
         }
     }
 
-    /// Who stands up to this place, if all of them want the lock in one way; otherwise nobody behind can be granted it.
+    /// The number of waiters up to this place, if all of them want the lock in one mode. Otherwise no waiter behind them can
+    /// be granted it.
     fn counts_through(&self, name: &LockName, passed: Option<Ticket>) -> Option<Counts> {
         let mut ahead = Counts::NONE;
         let Some(passed) = passed else { return Some(ahead) };
@@ -298,7 +299,7 @@ impl LockTable {
         self.grant(holder, question, wanted, &wait.terms, events)
     }
 
-    /// Grants all of these, in one step. Whoever calls this has made sure that nothing is in the way.
+    /// Grants all of these, in one step. The caller has made sure that nothing blocks them.
     pub(crate) fn grant<'a>(
         &mut self,
         holder: Holder,
@@ -338,7 +339,7 @@ impl LockTable {
     ) -> Option<Grant> {
         let Holder { session: id, request, actor } = holder;
         let run = match mode {
-            Mode::Shared => self.lock_map().get(name).and_then(Resource::shared_token),
+            Mode::Shared => self.lock_map().get(name).and_then(Lock::shared_token),
             Mode::Exclusive | Mode::Permit { .. } => None,
         };
         let token = match run {
@@ -416,7 +417,7 @@ impl LockTable {
         key: HoldKey,
         new: crate::model::id::FenceToken,
     ) -> crate::model::id::FenceToken {
-        let hold = self.lock_map().get(name).and_then(|resource| resource.hold(key));
+        let hold = self.lock_map().get(name).and_then(|lock| lock.hold(key));
         match hold.filter(|_| crate::planted::Bug::UpgradeKeepsToken.is_active()) {
             Some(hold) => hold.token,
             None => new,

@@ -1,4 +1,4 @@
-//! `Release`: gives a resource back.
+//! `Release`: gives a lock back.
 //!
 //! It matches session *and* token, so a late copy of a release can never free a newer hold. A release after its session
 //! was closed gets the answer that everything is released. After the session expired it is unknown whether an earlier
@@ -65,18 +65,18 @@ impl LockTable {
     }
 
     fn hold_to_release(&self, call: &Call, meant: &HoldRef) -> Result<&Hold, Rejection> {
-        let resource = self.lock_map().get(&meant.name).ok_or(Rejection::NotHeld)?;
+        let lock = self.lock_map().get(&meant.name).ok_or(Rejection::NotHeld)?;
         #[cfg(feature = "planted")]
         if crate::planted::Bug::ReleaseIgnoresToken.is_active()
-            && let Some(hold) = resource.holds().find(|hold| hold.session == call.session)
+            && let Some(hold) = lock.holds().find(|hold| hold.session == call.session)
         {
             return Ok(hold);
         }
         #[cfg(feature = "planted")]
         if crate::planted::Bug::ReleaseIgnoresSession.is_active() {
-            return resource.holds().next().ok_or(Rejection::NotHeld);
+            return lock.holds().next().ok_or(Rejection::NotHeld);
         }
-        resource.find_meant(call.session, meant)
+        lock.find_meant(call.session, meant)
     }
 
     /// Why the session does not hold it.
@@ -85,8 +85,8 @@ impl LockTable {
             return ReleaseAnswer::NotOwner;
         };
         let token = meant.token;
-        let resource = self.lock_map().get(&meant.name);
-        let first = resource.and_then(|resource| resource.holds().next());
+        let lock = self.lock_map().get(&meant.name);
+        let first = lock.and_then(|lock| lock.holds().next());
         let was_granted = 0 < token.0 && token.0 <= self.last_token();
         // Shared holders have one token, so others may still hold it after this session has released.
         let held_by_another =

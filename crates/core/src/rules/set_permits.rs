@@ -34,7 +34,7 @@ impl LockTable {
             .lock_map()
             .get(&name)
             .into_iter()
-            .flat_map(|resource| resource.queue().iter())
+            .flat_map(|lock| lock.queue().iter())
             .take(WAITERS_LOOKED_AT_MAX)
             .map(|(_, waiter)| (waiter.session, waiter.actor))
             .collect();

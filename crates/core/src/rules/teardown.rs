@@ -14,7 +14,7 @@ use crate::state::hold::{Hold, HoldKey};
 use crate::state::table::LockTable;
 
 impl LockTable {
-    /// Removes a hold from its resource and from every index. A pending conversion of it ends.
+    /// Removes a hold from its lock and from every index. A pending conversion of it ends.
     pub(crate) fn take_hold(
         &mut self,
         name: &LockName,

@@ -50,8 +50,8 @@ impl LockTable {
         to: PublicSessionId,
         events: &mut Vec<Event>,
     ) -> Result<FenceToken, Rejection> {
-        let resource = self.lock_map().get(name).ok_or(Rejection::NotHeld)?;
-        let hold = resource.hold(from).ok_or(Rejection::NotHeld)?;
+        let lock = self.lock_map().get(name).ok_or(Rejection::NotHeld)?;
+        let hold = lock.hold(from).ok_or(Rejection::NotHeld)?;
         if hold.mode != Mode::Exclusive {
             return Err(Rejection::InvalidMode);
         }
@@ -109,8 +109,8 @@ impl LockTable {
         to: PublicSessionId,
         events: &mut Vec<Event>,
     ) -> Result<Intervened, Rejection> {
-        let resource = self.lock_map().get(name).ok_or(Rejection::NotHeld)?;
-        let held = resource.holds().find(|hold| hold.token == token);
+        let lock = self.lock_map().get(name).ok_or(Rejection::NotHeld)?;
+        let held = lock.holds().find(|hold| hold.token == token);
         let from = held.ok_or(Rejection::NotHeld)?.key();
         let lost = token;
         let token = self.hand_over(name, from, to, events)?;

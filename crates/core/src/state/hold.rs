@@ -19,7 +19,7 @@ pub(crate) struct Hold {
     pub(crate) mode: Mode,
 }
 
-/// Which hold of a resource. A request has at most one hold of a resource.
+/// Which hold of a lock. A request has at most one hold of a lock.
 pub(crate) type HoldKey = (SessionId, RequestId);
 
 /// Who holds or waits, in the graph of waits.

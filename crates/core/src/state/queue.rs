@@ -1,4 +1,4 @@
-//! The queue of a resource: first come, first served.
+//! The queue of a lock: first come, first served.
 //!
 //! A waiter has a [`Ticket`], by which it can leave from the middle in O(log n). Tickets rise along one queue, and mean
 //! nothing outside of it. Waiters are in blocks, so that a position follows from counting blocks instead of waiters:

@@ -91,7 +91,7 @@ impl LockTable {
     #[cfg(feature = "planted")]
     pub(crate) fn with_parts_forgotten(mut self) -> LockTable {
         if crate::planted::Bug::TokensNotInSnapshot.is_active() {
-            let held = self.locks.values().flat_map(|resource| resource.holds());
+            let held = self.locks.values().flat_map(|lock| lock.holds());
             self.last_token = held.map(|hold| hold.token.0).max().unwrap_or(0);
         }
         if crate::planted::Bug::AnswersNotInSnapshot.is_active() {
@@ -120,8 +120,8 @@ impl LockTable {
         }
         if crate::planted::Bug::DelaysNotInSnapshot.is_active() {
             for (_, name) in core::mem::take(&mut self.closed) {
-                if let Some(resource) = self.locks.get_mut(&name) {
-                    resource.close_until(None);
+                if let Some(lock) = self.locks.get_mut(&name) {
+                    lock.close_until(None);
                 }
             }
             self.forget_unused();
@@ -135,7 +135,7 @@ impl LockTable {
 
     #[cfg(feature = "planted")]
     fn forget_unused(&mut self) {
-        let unused = self.locks.iter().filter(|(_, resource)| resource.is_unused());
+        let unused = self.locks.iter().filter(|(_, lock)| lock.is_unused());
         let unused: Vec<crate::model::name::LockName> =
             unused.map(|(name, _)| name.clone()).collect();
         unused.iter().for_each(|name| drop(self.locks.remove(name)));

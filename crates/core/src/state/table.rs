@@ -27,7 +27,7 @@ use crate::state::deferred::Deferred;
 use crate::state::dense_map::DenseMap;
 use crate::state::ended_sessions::EndedSessions;
 use crate::state::freezes::Freezes;
-use crate::state::resource::Resource;
+use crate::state::lock::Lock;
 use crate::state::session::Session;
 use crate::state::size;
 use crate::state::snapshot_map::SnapshotMap;
@@ -45,7 +45,7 @@ pub struct LockTable {
     pub(super) last_token: u64,
     pub(super) sessions: SnapshotMap<SessionId, Session>,
     pub(super) ended: EndedSessions,
-    pub(super) locks: SnapshotMap<LockName, Resource>,
+    pub(super) locks: SnapshotMap<LockName, Lock>,
     /// Numbers of permits that operators have set.
     pub(super) permits: BTreeMap<LockName, u32>,
     pub(super) freezes: Freezes,
@@ -130,7 +130,7 @@ impl LockTable {
         &self.sessions
     }
 
-    pub(crate) fn lock_map(&self) -> &DenseMap<LockName, Resource> {
+    pub(crate) fn lock_map(&self) -> &DenseMap<LockName, Lock> {
         &self.locks
     }
 

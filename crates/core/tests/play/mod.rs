@@ -1,5 +1,5 @@
 //! A table on which everything is tried out: who holds what and who waits is kept from the events, and
-//! whether a wait ever ends is found by letting everybody finish who can.
+//! whether a wait ever ends is found by letting every client finish that can.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -100,7 +100,7 @@ impl Play {
         Call { session, request: RequestId(self.applied + 1), acked_through: RequestId(0) }
     }
 
-    /// Those whose waits never end, though everybody who waits for nothing gives back what it holds.
+    /// Those whose waits never end, though every client that waits for nothing gives back what it holds.
     pub(crate) fn stuck(&self) -> BTreeSet<Actor> {
         let mut play = self.clone();
         loop {

@@ -219,7 +219,7 @@ fn set_limits(world: &mut World, arguments: &Arguments<'_>, output: &mut String)
             "sessions" => limits.sessions_max = value,
             "holds-per-session" => limits.holds_per_session_max = value,
             "waits-per-session" => limits.waits_per_session_max = value,
-            "waiters-per-resource" => limits.waiters_per_resource_max = value,
+            "waiters-per-lock" => limits.waiters_per_lock_max = value,
             "unacknowledged-answers" => limits.unacknowledged_answers_max = value,
             "remembered-losses" => limits.remembered_losses_max = value,
             "expiries-per-tick" => limits.expiries_per_tick_max = value,

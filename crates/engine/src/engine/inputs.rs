@@ -1,5 +1,6 @@
-//! How the engine handles its inputs. Inputs come between turns, or while the disk is full. Then they are refused, or
-//! handled later.
+//! How the engine handles its inputs. Inputs come between turns, or while the disk is full and the engine is halted. A
+//! halted engine refuses them, or handles them later. `Bug` marks the sites of planted bugs: each is inactive except in
+//! tests that have to find it.
 
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ use crate::request_owners::{CallRef, LiveCall};
 
 /// Inputs of clients, and the beginning and the end of their streams.
 impl<H: Host> Engine<H> {
-    /// One command, answered once. `call` is none if it is not undone when its caller hangs up.
+    /// One command, answered once. `call` is set for a unary call that is undone if its caller hangs up.
     pub fn call(
         &mut self,
         group: GroupId,
@@ -107,6 +108,7 @@ impl<H: Host> Engine<H> {
                 }
                 continue;
             }
+            // A unary caller acknowledges no answers, so the table forgets its old ones without that.
             if matches!(reply, ReplyTo::Call(_)) {
                 replica.table().acknowledge_for_silent_caller(&mut command);
             }
@@ -138,7 +140,7 @@ impl<H: Host> Engine<H> {
             return self.out.effects.push(Effect::AnswerTouches { to: reply, answer });
         };
         let touch = |session| Command::Touch { session, acked_through: RequestId(0) };
-        // In the order of the table, where sessions that are touched together stand together by their deadlines.
+        // Sorted as the table is, so that neighbours in memory are touched one after another.
         let mut in_order = sessions.clone();
         in_order.sort_unstable();
         let Some((last, others)) = in_order.split_last() else { return };
@@ -245,8 +247,9 @@ impl<H: Host> Engine<H> {
     /// Records how far events are published. There is no answer if some member could not read such an entry.
     pub fn events_published(&mut self, group: GroupId, command: Command, reply: H::Call) {
         let is_published = |group: &Group<H>| group.replica.table().publication().is_some();
-        let is_read = self.groups.values().all(is_published) || self.all_read(PUBLICATION_SINCE);
-        if is_read && !self.is_halted() {
+        let is_supported =
+            self.groups.values().all(is_published) || self.all_support(PUBLICATION_SINCE);
+        if is_supported && !self.is_halted() {
             self.commands(group, std::iter::once((command, ReplyTo::Call(reply), None)));
         }
     }
@@ -256,7 +259,8 @@ impl<H: Host> Engine<H> {
         if let Some(reason) = self.refusal(id) {
             return self.out.effects.push(Effect::AnswerChange { to: reply, answer: Err(reason) });
         }
-        // An operator who changes the membership knows that all nodes read such entries.
+        // Not checked here: before a change of the members, the operator upgrades all nodes to a build that reads such
+        // entries.
         self.report_members_unchecked();
         if let Some(Group { replica, callers, .. }) = self.groups.get_mut(&id) {
             replica.propose_membership(callers.change(reply), change);
@@ -306,7 +310,8 @@ impl<H: Host> Engine<H> {
         group: GroupId,
         message: &[u8],
     ) -> Result<(), MessageError> {
-        // Between the halves of a turn consensus takes no messages. Peers repeat them.
+        // While the disk is full, the engine stands between the halves of a turn, and consensus takes no messages. Raft
+        // tolerates lost ones.
         match self.groups.get_mut(&group).filter(|_| self.halt.is_none()) {
             Some(Group { replica, .. }) => replica.handle_message_of(from, message),
             None => Ok(()),
@@ -355,6 +360,7 @@ impl<H: Host> Engine<H> {
 
     /// The peer's process has ended, as far as the host can tell.
     pub fn peer_crashed(&mut self, node: NodeId) {
+        // Not kept for later: the report only shortens an election timeout, which runs in any case.
         if self.is_halted() {
             return;
         }
@@ -375,7 +381,7 @@ impl<H: Host> Engine<H> {
 
     /// Reports known nodes to the groups, if all members can read such log entries.
     pub(super) fn report_members(&mut self) {
-        if self.all_read(MEMBERS_SINCE) {
+        if self.all_support(MEMBERS_SINCE) {
             self.report_members_unchecked();
         }
     }
@@ -388,8 +394,9 @@ impl<H: Host> Engine<H> {
         }
     }
 
-    fn all_read(&self, version: u32) -> bool {
+    /// Whether all members of all groups can read log entries of this version.
+    fn all_support(&self, version: u32) -> bool {
         let mut memberships = self.groups.values().map(|group| group.replica.membership());
-        memberships.all(|membership| self.peers.all_read(membership, version))
+        memberships.all(|membership| self.peers.all_support(membership, version))
     }
 }

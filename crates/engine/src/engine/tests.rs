@@ -46,7 +46,7 @@ struct Bench {
     answers: Vec<(u64, Result<Outcome, Unavailable>)>,
     reads: Vec<(u64, Option<Unavailable>)>,
     touched: Vec<Touched>,
-    told: Vec<Delivery>,
+    delivered: Vec<Delivery>,
     leadership: Vec<Leadership>,
     is_deferrable: Option<bool>,
 }
@@ -80,7 +80,7 @@ impl Bench {
             answers: Vec::new(),
             reads: Vec::new(),
             touched: Vec::new(),
-            told: Vec::new(),
+            delivered: Vec::new(),
             leadership: Vec::new(),
             is_deferrable: None,
         };
@@ -96,8 +96,8 @@ impl Bench {
             identity: None,
         });
         bench.engine.frame(STREAM, GROUP, vec![(RequestId(0), open)]);
-        bench.turn_until(|bench| bench.told.len() == 1);
-        bench.told.clear();
+        bench.turn_until(|bench| bench.delivered.len() == 1);
+        bench.delivered.clear();
         bench
     }
 
@@ -109,8 +109,8 @@ impl Bench {
                 Effect::Answer { to, answer } => self.answers.push((to, answer.result)),
                 Effect::AnswerRead { to, answer } => self.reads.push((to, answer.err())),
                 Effect::AnswerTouches { answer, .. } => self.touched.push(answer.unwrap()),
-                Effect::Deliver => self.engine.deliver(|(), told| {
-                    self.told.extend(told);
+                Effect::Deliver => self.engine.deliver(|(), delivered| {
+                    self.delivered.extend(delivered);
                     Ok(())
                 }),
                 Effect::LeadershipChanged { leadership, .. } => self.leadership.push(leadership),
@@ -176,11 +176,11 @@ impl Bench {
 
     /// The heartbeats that were answered on the stream.
     fn answered(&mut self) -> Vec<u64> {
-        let request = |told| match told {
+        let request = |delivered| match delivered {
             Delivery::Answer { request, answer: Answer { result: Ok(_), .. } } => Some(request.0),
             _ => None,
         };
-        std::mem::take(&mut self.told).into_iter().filter_map(request).collect()
+        std::mem::take(&mut self.delivered).into_iter().filter_map(request).collect()
     }
 
     fn session_count(&self) -> usize {
@@ -222,8 +222,8 @@ fn while_the_disk_is_full_calls_are_refused_and_not_carried_out() {
     bench.carry_out();
     assert_eq!(bench.answers, [(1, Err(Unavailable::OutOfSpace))]);
     assert_eq!(bench.reads, [(2, Some(Unavailable::OutOfSpace))]);
-    let [Delivery::Answer { request, answer }] = &bench.told[..] else {
-        panic!("{:?}", bench.told)
+    let [Delivery::Answer { request, answer }] = &bench.delivered[..] else {
+        panic!("{:?}", bench.delivered)
     };
     assert_eq!((*request, &answer.result), (RequestId(7), &Err(Unavailable::OutOfSpace)));
     bench.make_room();
@@ -262,8 +262,8 @@ fn a_disk_that_stays_full_ends_all_streams_until_there_is_room() {
         bench.now += TICK;
         bench.turn();
     }
-    let told = &bench.told[..];
-    assert!(matches!(told, [Delivery::LeaderMoved { leader: None }]), "{told:?}");
+    let delivered = &bench.delivered[..];
+    assert!(matches!(delivered, [Delivery::LeaderMoved { leader: None }]), "{delivered:?}");
     assert!(bench.engine.streams().is_empty());
     assert_eq!(bench.leadership[known..], [Leadership::default()]);
     bench.make_room();
@@ -322,7 +322,7 @@ fn deferred_heartbeats_share_an_entry_with_the_next_command() {
     bench.now += TICK;
     bench.frame(9);
     bench.turn();
-    bench.told.clear();
+    bench.delivered.clear();
     for request in 1..=3 {
         bench.engine.defer(STREAM, GROUP, vec![(RequestId(request), touch())]);
         bench.turn();
@@ -361,8 +361,8 @@ fn a_deferred_heartbeat_is_refused_while_the_disk_is_full() {
     bench.fill_disk();
     bench.engine.defer(STREAM, GROUP, vec![(RequestId(7), touch())]);
     bench.carry_out();
-    let told = &bench.told[..];
-    let [Delivery::Answer { request, answer }] = told else { panic!("{told:?}") };
+    let delivered = &bench.delivered[..];
+    let [Delivery::Answer { request, answer }] = delivered else { panic!("{delivered:?}") };
     assert_eq!((*request, &answer.result), (RequestId(7), &Err(Unavailable::OutOfSpace)));
 }
 

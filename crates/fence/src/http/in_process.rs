@@ -28,7 +28,7 @@ impl InProcess {
         let store = InProcess::new(limit);
         for (resource, kept) in kept {
             let cell = store.marks.get_or_create(&resource)?;
-            // Nobody else knows the store yet.
+            // No other thread knows the store yet.
             if let Ok(mut mark) = cell.try_lock() {
                 *mark = HighWaterMark::from_token(mark.token().max(kept.token()));
             }

@@ -11,7 +11,7 @@ use tower_service::Service;
 
 use super::{EnterError, FenceLayer, Store};
 
-/// Handles a request while nobody else is at its resource.
+/// Handles a request while no other is at its resource.
 pub struct FenceService<Inner, S, B> {
     inner: Inner,
     fence: FenceLayer<S, B>,

@@ -51,7 +51,7 @@ impl Row<'_> {
         }
     }
 
-    /// The row as it is now; from now on nobody with a lower token can write to it. For those who read
+    /// The row as it is now; from now on no holder with a lower token can write to it. For programs that read
     /// first and write later.
     pub async fn take<C: GenericClient>(
         &self,

@@ -189,7 +189,11 @@ async fn each_refusal_has_its_status_and_says_what_to_do() {
     }
     let late = service.call(request("/fenced/a", 1, &[&fence("a", 6)])).await.unwrap();
     assert_eq!(late.status(), StatusCode::PRECONDITION_FAILED);
-    assert!(late.body().contains("take the lock anew, and begin with reading"), "{}", late.body());
+    assert!(
+        late.body().contains("acquire the lock again, and begin with reading"),
+        "{}",
+        late.body()
+    );
     let full = service.call(request("/fenced/b", 1, &[&other])).await.unwrap();
     assert_eq!(full.status(), StatusCode::SERVICE_UNAVAILABLE);
     let free = service.call(request("/elsewhere", 1, &[])).await.unwrap();

@@ -14,7 +14,7 @@ pub(crate) fn claim(resource: &str, token: u64) -> Claim {
     admit(fence, resource, Accepts::Linearizable).unwrap()
 }
 
-/// One write that somebody wants to make. No two have the same value.
+/// One write that a holder wants to make. No two have the same value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Write {
     pub(crate) token: u64,

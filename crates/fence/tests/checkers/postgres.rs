@@ -134,7 +134,7 @@ async fn accepted_tokens_never_go_back_over_a_crash_of_the_server() {
     shared.half_done().await;
     server.crash();
     for worker in workers {
-        assert!(!worker.await.unwrap(), "nobody noticed the crash");
+        assert!(!worker.await.unwrap(), "no writer noticed the crash");
     }
     server.launch().await;
     for worker in start_workers(&server, &shared).await {
@@ -186,7 +186,7 @@ async fn a_check_holds_until_the_transaction_ends_and_a_refusal_ends_it() {
     let stale = one.transaction().await.unwrap();
     let refused = check(&stale, &claim("a", 5)).await.unwrap_err();
     assert!(matches!(refused, CheckError::Refused(Refusal::Stale { token: 5, highest: 6, .. })));
-    // Whoever does not look at the answer cannot write all the same.
+    // A program that ignores the answer cannot write either.
     assert!(stale.execute("INSERT INTO data VALUES ('a', 1, 5)", &[]).await.is_err());
     stale.commit().await.unwrap();
     assert!(one.query("SELECT FROM data", &[]).await.unwrap().is_empty());

@@ -125,7 +125,7 @@ async fn accepted_tokens_never_go_back_over_a_crash_of_the_server() {
     shared.half_done().await;
     server.crash();
     for worker in workers {
-        assert!(!worker.await.unwrap(), "nobody noticed the crash");
+        assert!(!worker.await.unwrap(), "no writer noticed the crash");
     }
     server.launch().await;
     for worker in start_workers(&server, &shared).await {
@@ -196,7 +196,7 @@ async fn the_script_refuses_what_is_no_token_and_runs_any_command_of_the_key() {
     let count: i64 =
         key.run(&mut connection, &claim("w", 5), &redis::Cmd::incr(key.data(), 7)).await.unwrap();
     assert_eq!(count, 7);
-    // Reading shows the token too: from then on nobody with a lower one writes.
+    // Reading shows the token too: from then on no lower one writes.
     let read: Option<i64> =
         key.run(&mut connection, &claim("w", 6), &redis::Cmd::get(key.data())).await.unwrap();
     assert_eq!(read, Some(7));
@@ -212,7 +212,7 @@ async fn the_script_refuses_what_is_no_token_and_runs_any_command_of_the_key() {
         .await;
     assert!(matches!(failed, Err(WriteError::Redis(_))));
     assert_eq!(key.highest(&mut connection).await.unwrap().token(), 8);
-    // A mark that somebody else has written over lets nobody in.
+    // A mark that another program has overwritten lets no holder in.
     redis::Cmd::set(key.mark(), "no number").exec_async(&mut connection).await.unwrap();
     let error = key.set(&mut connection, &claim("w", 9), 1).await.unwrap_err();
     assert!(error.to_string().contains("set it to the highest token"), "{error}");

@@ -39,7 +39,7 @@ impl RedisServer {
         Some(server)
     }
 
-    /// On the data that there is, and where it was before unless somebody else has taken the port.
+    /// On the data that there is, and where it was before unless another process has taken the port.
     pub(crate) async fn launch(&mut self) {
         let log = self.directory.path().join("log");
         for attempt in 0..START_ATTEMPTS_MAX {

@@ -24,7 +24,7 @@ pub(super) fn find_program(name: &str, elsewhere: Vec<PathBuf>) -> Option<PathBu
     directories.map(|directory| directory.join(name)).find(|program| program.is_file())
 }
 
-/// A port that nobody listened on a moment ago.
+/// A port on which no process listened a moment ago.
 pub(super) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }

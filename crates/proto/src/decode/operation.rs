@@ -217,8 +217,8 @@ mod tests {
         for (name, request, reason) in
             [("wallet", 0, Reason::InvalidRequestId), ("", 8, Reason::InvalidName)]
         {
-            let (told, asked) = look(name, request);
-            assert_eq!((told.0, asked.unwrap_err().reason()), (request, reason));
+            let (reported, asked) = look(name, request);
+            assert_eq!((reported.0, asked.unwrap_err().reason()), (request, reason));
         }
     }
 }

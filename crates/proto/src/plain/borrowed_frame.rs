@@ -22,7 +22,7 @@ const OPERATION_BYTES_USUAL: usize = 32;
 /// In a frame.
 const OPERATIONS_USUAL_MAX: usize = 1_024;
 
-/// A [`ClientFrame`] of bytes that somebody else owns.
+/// A [`ClientFrame`] of bytes that the caller owns.
 #[derive(Debug, Default, PartialEq)]
 pub struct BorrowedFrame<'a> {
     pub acked_through: u64,
@@ -37,7 +37,7 @@ pub enum BorrowedOperation<'a> {
     Message(Operation),
 }
 
-/// An [`AcquireRequest`] of texts that somebody else owns.
+/// An [`AcquireRequest`] of texts that the caller owns.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct BorrowedAcquire<'a> {
     pub session_id: &'a str,
@@ -60,7 +60,7 @@ pub struct BorrowedAcquire<'a> {
     pub traceparent: &'a str,
 }
 
-/// A [`ReleaseRequest`] of texts that somebody else owns.
+/// A [`ReleaseRequest`] of texts that the caller owns.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct BorrowedRelease<'a> {
     pub session_id: &'a str,

@@ -24,7 +24,7 @@ const NOTICES: u8 = 2;
 /// fence its text.
 const BYTES_BESIDES_NAME: usize = 192;
 
-/// A [`Grant`] of what somebody else owns.
+/// A [`Grant`] that borrows its texts.
 #[derive(Clone, Copy, Debug)]
 pub struct BorrowedGrant<'a> {
     pub name: &'a str,

@@ -18,7 +18,7 @@ const ANSWER_BYTES_USUAL: usize = 16;
 /// In a frame.
 const ANSWERS_USUAL_MAX: usize = 256;
 
-/// The same as `ServerFrame::decode`, but for one thing: what nobody knows may be nested one level deeper.
+/// The same as `ServerFrame::decode`, but for one thing: unknown fields may be nested one level deeper.
 pub fn read_server_frame(bytes: &[u8]) -> Result<ServerFrame, DecodeError> {
     match frame(bytes) {
         Some(frame) => Ok(frame),

@@ -6,7 +6,7 @@ use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
 
 use crate::v1::{CycleLink, EndReason, EventKind, EventPosition, Mode};
 
-/// A [`WatchEvent`](crate::v1::WatchEvent) but for its names, of what somebody else owns.
+/// A [`WatchEvent`](crate::v1::WatchEvent) but for its names, which it borrows.
 #[derive(Clone, Copy, Debug)]
 pub struct BorrowedEvent<'a> {
     pub position: EventPosition,

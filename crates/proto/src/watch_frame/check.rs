@@ -49,7 +49,7 @@ fn delimited<'a>(wire_type: WireType, rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     skip(usize::try_from(length).ok()?, rest)
 }
 
-/// Of a later version. Groups nobody sends.
+/// Of a later version. No sender uses groups.
 fn unknown(wire_type: WireType, rest: &mut &[u8]) -> Option<()> {
     match wire_type {
         WireType::Varint => number(wire_type, rest),

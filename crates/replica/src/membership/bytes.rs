@@ -278,9 +278,9 @@ mod tests {
         let mut both = example();
         both.configuration.learners.insert(NodeId(1));
         assert!(Membership::decode(&both.encode()).is_err());
-        let mut nobody = example();
-        nobody.members.remove(&NodeId(4));
-        assert!(Membership::decode(&nobody.encode()).is_err());
+        let mut incomplete = example();
+        incomplete.members.remove(&NodeId(4));
+        assert!(Membership::decode(&incomplete.encode()).is_err());
         let mut above = example();
         above.highest = NodeId(3);
         assert!(Membership::decode(&above.encode()).is_err());

@@ -47,7 +47,7 @@ impl Replica {
     }
 
     /// As leader, proposes the newest rules that all members can read.
-    pub(super) fn adopt_rules_if_all_read(&mut self) {
+    pub(super) fn adopt_rules_if_all_support(&mut self) {
         let proposal = (self.consensus.term(), self.table.rules());
         if self.table.rules() >= RulesVersion::NEWEST
             || self.rules_adoption.proposed == Some(proposal)

@@ -51,14 +51,14 @@ pub(crate) fn event(
     lines: &mut Vec<u8>,
     stamp: &mut Stamp,
     recorded: &Recorded,
-    told: &EventView<'_>,
+    view: &EventView<'_>,
     session: &[u8],
 ) {
     stamp.renew(recorded.unix_ms, recorded.position.index, recorded.at);
     let mut json = JsonWriter::append_to(lines);
-    begin(&mut json, stamp, short_names::of_kind(told.kind), recorded.position);
+    begin(&mut json, stamp, short_names::of_kind(view.kind), recorded.position);
     let mut is_first = true;
-    for name in told.names.iter() {
+    for name in view.names.iter() {
         if std::mem::take(&mut is_first) {
             json.text(b",\"names\":[", name);
         } else {
@@ -69,13 +69,13 @@ pub(crate) fn event(
         json.put(b"]");
     }
     json.put_slice(session);
-    json.number_above_zero(b",\"request_id\":", told.request_id);
-    json.number_above_zero(b",\"actor\":", told.actor);
-    json.word_if_any(b",\"mode\":", short_names::of_mode(told.mode));
-    json.number_as_text(b",\"token\":", told.token);
-    json.word_if_any(b",\"reason\":", short_names::of_reason(told.reason));
-    json.text_if_any(b",\"by\":", told.by);
-    json.text_if_any(b",\"detail\":", &told.detail);
+    json.number_above_zero(b",\"request_id\":", view.request_id);
+    json.number_above_zero(b",\"actor\":", view.actor);
+    json.word_if_any(b",\"mode\":", short_names::of_mode(view.mode));
+    json.number_as_text(b",\"token\":", view.token);
+    json.word_if_any(b",\"reason\":", short_names::of_reason(view.reason));
+    json.text_if_any(b",\"by\":", view.by);
+    json.text_if_any(b",\"detail\":", &view.detail);
     end(json);
 }
 

@@ -47,9 +47,9 @@ impl Lines {
         let is_publishable = recorded.event.is_publishable();
         if is_publishable {
             let mut stamp = std::mem::take(&mut self.stamp);
-            let told = EventView::of(recorded);
-            let session = self.session_text(told.session);
-            line::event(lines, &mut stamp, recorded, &told, session.as_bytes());
+            let view = EventView::of(recorded);
+            let session = self.session_text(view.session);
+            line::event(lines, &mut stamp, recorded, &view, session.as_bytes());
             self.stamp = stamp;
         }
         self.end(&recorded.event);
@@ -68,7 +68,7 @@ impl Lines {
     }
 
     /// What was noted of earlier entries has been told.
-    pub(crate) fn told_before(&mut self, index: u64) {
+    pub(crate) fn written_before(&mut self, index: u64) {
         while self.ended.front().is_some_and(|(ended, ..)| *ended < index) {
             self.forget_first_ended();
         }

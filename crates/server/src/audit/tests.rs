@@ -136,15 +136,16 @@ async fn membership_changes_have_one_audit_line_each_and_none_on_replay() {
     run_through(&settings, 11, &[founded, learns, votes, leaves]).await;
     let text = std::fs::read_to_string(&file).unwrap();
     let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let told = lines.filter(|line| line["event"] == "membership");
-    let told: Vec<Value> = told.map(|line| json!([line["voters"], line["learners"]])).collect();
+    let reported = lines.filter(|line| line["event"] == "membership");
+    let reported: Vec<Value> =
+        reported.map(|line| json!([line["voters"], line["learners"]])).collect();
     let expected = [
         json!([[1, 2, 3], null]),
         json!([[1, 2, 3], [4]]),
         json!([[1, 2, 3, 4], null]),
         json!([[1, 2, 4], null]),
     ];
-    assert_eq!(told, expected, "{text}");
+    assert_eq!(reported, expected, "{text}");
 }
 
 #[test]
@@ -160,7 +161,7 @@ fn an_audit_file_that_begins_after_the_log_has_one_line_about_it() {
         catch_up(&mut audit);
         happen(&events, 51..=through);
         catch_up(&mut audit);
-        assert_eq!(audit.metrics.audit.lost.get(), 0, "nobody was too slow");
+        assert_eq!(audit.metrics.audit.lost.get(), 0, "no reader was too slow");
     }
     let text = std::fs::read_to_string(&file).unwrap();
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

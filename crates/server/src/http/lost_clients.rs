@@ -14,7 +14,7 @@ use tonic::Status;
 
 use crate::membership::Membership;
 
-/// With these begins whoever speaks HTTP/2 without having asked, as gRPC does. No method of HTTP/1 begins so.
+/// The first bytes of a client that speaks HTTP/2 without an upgrade, as gRPC does. No method of HTTP/1 begins so.
 const PREFACE_START: &[u8] = b"PRI";
 
 /// They have read their answer long before.

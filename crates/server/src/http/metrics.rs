@@ -1,4 +1,4 @@
-//! `/metrics`: what the node has counted, for Prometheus and whoever reads its format.
+//! `/metrics`: what the node has counted, for Prometheus and programs that read its format.
 
 use axum::Router;
 use axum::extract::State;

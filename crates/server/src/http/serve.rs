@@ -44,7 +44,7 @@ const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
 const PLAINTEXT_REFUSED: &str = "HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\ncontent-length: 36\r\n\
                                  connection: close\r\n\r\nthis port speaks TLS: use https://\r\n";
 
-/// Serves until the node stops. `lost`: what is said to whoever speaks gRPC.
+/// Serves until the node stops. `lost`: the answer to clients that speak gRPC.
 pub(crate) async fn serve(
     listener: TcpListener,
     clients: Arc<Connections>,

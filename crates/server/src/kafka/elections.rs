@@ -1,6 +1,6 @@
 //! The elections that this node has seen and that may not be published yet.
 //!
-//! They are no events of the lock table: each node learns of them by itself, and whoever leads next tells what
+//! They are no events of the lock table: each node learns of them by itself, and the next leader publishes what
 //! its predecessors could not.
 
 use std::collections::VecDeque;
@@ -22,7 +22,7 @@ pub(super) struct Elections {
 }
 
 impl Elections {
-    /// Who leads now. Nothing if nobody does, or if it is known.
+    /// The present leader. Nothing if there is none, or if it is known.
     pub(super) fn note(&mut self, now: Leadership, position: Position) {
         if now.leader.is_none() || now.term <= self.last_term {
             return;

@@ -58,7 +58,7 @@ struct Term {
 }
 
 impl Publisher {
-    /// Returns when somebody else leads, or this node again in another term.
+    /// Returns when another node leads, or this node again in another term.
     pub(super) async fn serve_term(
         &mut self,
         term: u64,
@@ -211,12 +211,12 @@ impl Publisher {
     /// What the log says of those before; the first time ever, it begins to count.
     async fn resume_position(&self) -> Publication {
         const NOTHING_NEW: Reached = Reached { through: 0, index: 0, term: 0 };
-        let (mut pause, mut was_told) = (PAUSE_MIN, false);
+        let (mut pause, mut was_warned) = (PAUSE_MIN, false);
         loop {
             if let Some(publication) = self.record_progress(NOTHING_NEW).await {
                 return publication;
             }
-            if pause == PAUSE_MAX && !std::mem::replace(&mut was_told, true) {
+            if pause == PAUSE_MAX && !std::mem::replace(&mut was_warned, true) {
                 tracing::warn!(
                     "no events are published yet: the log does not take the mark, perhaps because not all \
                      members are known to read it"
@@ -262,7 +262,7 @@ async fn until_left(leadership: &mut watch::Receiver<Leadership>, term: u64) {
     }
 }
 
-/// Also while a broker keeps everybody waiting.
+/// Also while a broker does not answer.
 async fn keep_measuring(events: &EventRing, kafka: &KafkaMetrics) {
     loop {
         sleep(MEASURE_INTERVAL).await;

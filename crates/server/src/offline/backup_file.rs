@@ -103,7 +103,7 @@ impl BackupWriter {
     pub fn take(&mut self, piece: &[u8]) -> Result<(), OfflineError> {
         self.body.take(piece);
         if self.body.bytes() > self.header.body_bytes {
-            // Whoever sends more than was announced might never end.
+            // A node that sends more than it announced might never end.
             self.body.end(&self.header).map_err(OfflineError::Received)?;
         }
         self.write(piece)
@@ -132,7 +132,7 @@ impl BackupWriter {
 
     fn give_name(&self, overwrite: bool) -> Result<(), OfflineError> {
         if !overwrite {
-            // Unlike a rename, a link never replaces what somebody put there meanwhile.
+            // Unlike a rename, a link never replaces a file that appeared meanwhile.
             match fs::hard_link(&self.temporary, &self.path) {
                 Ok(()) => {
                     let removed = fs::remove_file(&self.temporary);

@@ -26,7 +26,7 @@ pub(super) fn init_data_dir(
     wal.install_snapshot(group.0, to_wal_snapshot(state)).map_err(|error| failed(&error))?;
     let (term, commit) = (state.term, state.index);
     wal.set_hard_state(group.0, HardState { term, vote: 0, commit });
-    wal.commit().map_err(|error| failed(&error))?;
+    wal.sync_turn().map_err(|error| failed(&error))?;
     drop(wal);
     initial_members::write(directory, &[identity.node])?;
     Ok(identity.write(directory)?)

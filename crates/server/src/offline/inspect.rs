@@ -1,4 +1,4 @@
-//! What is in a backup, in plain numbers and texts for whoever shows it.
+//! What is in a backup, in plain numbers and texts for display.
 
 use std::path::Path;
 

@@ -92,8 +92,8 @@ impl Survivor {
         let options = Options { segment_bytes: config.segment_bytes };
         let (_, logs) = Wal::open(disk.clone(), options)?;
         let log = logs.into_iter().find(|log| log.group == FIRST_GROUP.0).ok_or_else(no_data)?;
-        let founders = initial_members::load_or_create(config)?;
-        let state = salvage(replica_config(config, FIRST_GROUP, founders), to_durable(log))?;
+        let initial_members = initial_members::load_or_create(config)?;
+        let state = salvage(replica_config(config, FIRST_GROUP, initial_members), to_durable(log))?;
         let (membership, table) = read_snapshot(&state.data)
             .map_err(|source| OfflineError::Content { path: directory.join(LOG_DIR), source })?;
         let node = config.node_id();
@@ -146,7 +146,7 @@ impl Survivor {
     }
 }
 
-/// Writes all new files where nobody looks for them. The last step decides.
+/// Writes all new files where no node looks for them. The last step decides.
 fn prepare(
     config: &NodeConfig,
     found: &FoundState,

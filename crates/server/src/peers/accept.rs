@@ -162,7 +162,7 @@ impl PeerPort {
             tokio::spawn(async move {
                 match timeout(HANDSHAKE_TIMEOUT, port.receive(socket)).await {
                     Ok(Ok(Some(New::Wire(socket, ticket)))) => port.open_wire(socket, ticket).await,
-                    // If nobody takes it the node is stopping.
+                    // If the shard does not take it, the node is stopping.
                     Ok(Ok(Some(New::Other(socket)))) => drop(others.send(Ok(socket)).await),
                     Ok(Ok(None)) => {}
                     Ok(Err(error)) => tracing::debug!(%error, "a connection said nothing"),
@@ -249,7 +249,7 @@ impl PeerPort {
             hello.ok_or_else(|| Status::invalid_argument("the first frame must be a hello"))?;
         self.handshake.check_hello(&hello, shown).map_err(|refusal| {
             let status = Status::from(refusal);
-            // It comes again every second until somebody acts.
+            // It comes again every second until an operator acts.
             if self.refusals.is_new(hello.from_node, status.message()) {
                 tracing::warn!(from = hello.from_node, "refused a peer: {}", status.message());
             }

@@ -20,7 +20,7 @@ use super::{CONNECT_TIMEOUT, HANDSHAKE_TIMEOUT, endpoint};
 use crate::config::Address;
 use crate::transport::byte_stream;
 
-/// A peer that refuses will not change its mind within milliseconds: somebody has to act.
+/// A peer that refuses will not change its mind within milliseconds: an operator has to act.
 const PAUSE_AFTER_REFUSAL: Duration = Duration::from_secs(1);
 
 /// A connection that was up for so long was no accident: the next is tried at once.
@@ -52,7 +52,7 @@ pub(super) async fn keep_dialled(link: Arc<Link>, address: Address, handshake: A
         match end {
             End::NoConnection(why) => tracing::debug!(%node, %address, why, "cannot reach peer"),
             End::NobodyThere(why) => {
-                tracing::debug!(%node, %address, why, "nobody listens at the peer's address");
+                tracing::debug!(%node, %address, why, "no process listens at the peer's address");
                 link.report_refused();
             }
             End::Broke(why) => {
@@ -179,7 +179,7 @@ fn from_status(status: &Status) -> End {
     }
 }
 
-/// With its causes: "transport error" alone helps nobody.
+/// With its causes: "transport error" alone explains nothing.
 fn error_chain(error: &dyn std::error::Error) -> String {
     let mut words = error.to_string();
     let mut cause = error.source();

@@ -300,8 +300,8 @@ pub(super) mod tests {
         let identity =
             Identity::load_or_create(&config.data_dir, &config.cluster, config.node_id()).unwrap();
         let known_peers = KnownPeers::load(&config.data_dir).unwrap();
-        let founders = [1, 2, 3].map(NodeId);
-        let membership = Arc::new(Membership::of(config, &founders));
+        let initial_members = [1, 2, 3].map(NodeId);
+        let membership = Arc::new(Membership::of(config, &initial_members));
         Handshake::new(identity, membership, known_peers, config.timing(), Transport::default())
     }
 

@@ -129,8 +129,8 @@ impl Link {
         if self.unreachable_reported.load(Ordering::Relaxed) {
             return;
         }
-        let told = self.shard.send(Input::PeerUnreachable(self.node)).is_ok();
-        self.unreachable_reported.store(told, Ordering::Relaxed);
+        let reported = self.shard.send(Input::PeerUnreachable(self.node)).is_ok();
+        self.unreachable_reported.store(reported, Ordering::Relaxed);
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<WireOut>> {
@@ -166,20 +166,20 @@ mod tests {
     fn a_lost_connection_is_reported_once_until_messages_go_through_again() {
         let (shard, mut inputs, _leadership) = inbox();
         let link = Link::new(NodeId(2), shard);
-        let mut told =
+        let mut reported =
             || inputs.waiting().filter(|i| matches!(i, Input::PeerUnreachable(_))).count();
 
         for _ in 0..3 {
             link.send(&vec![(GROUP, vec![1])]);
         }
-        assert_eq!(told(), 1);
+        assert_eq!(reported(), 1);
 
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let socket = mio::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (peer, _) = listener.accept().unwrap();
         link.up(Box::new(socket)).unwrap();
         link.send(&vec![(GROUP, vec![2])]);
-        assert_eq!(told(), 0);
+        assert_eq!(reported(), 0);
 
         drop(peer);
         while link.is_up() {
@@ -188,6 +188,6 @@ mod tests {
         }
         link.send(&vec![(GROUP, vec![4])]);
         link.down();
-        assert_eq!(told(), 1);
+        assert_eq!(reported(), 1);
     }
 }

@@ -11,11 +11,11 @@ fn every_loss_of_the_last_turn_leaves_all_that_was_acknowledged() {
         let mut run = Run::new(Losses::Every);
         run.append(1, 1, 1, b"acknowledged");
         run.set_hard_state(2, hard_state(4, 1, 0));
-        run.commit();
+        run.sync_turn();
         run.append(1, 2, 1, &vec![7; blocks * 480 - 80]);
         run.set_hard_state(2, hard_state(5, 2, 0));
         let before = run.crashes;
-        run.commit();
+        run.sync_turn();
         assert!(run.crashes - before >= 1 << blocks);
     }
 }
@@ -26,7 +26,7 @@ fn every_loss_while_a_segment_is_started_leaves_all_that_was_acknowledged() {
     for index in 1..=5 {
         run.append(1, index, 1, &[index as u8; 1000]);
         run.set_hard_state(3, hard_state(index, 1, 0));
-        run.commit();
+        run.sync_turn();
     }
     assert_eq!(run.wal.stats().segments, 3);
     assert!(run.crashes > 1_000, "{}", run.crashes);
@@ -40,14 +40,14 @@ fn every_loss_while_segments_are_deleted_leaves_all_that_was_acknowledged() {
         run.set_hard_state(1, hard_state(1, 1, index));
         run.append(2, index, 1, b"");
         run.set_hard_state(2, hard_state(1, 1, index));
-        run.commit();
+        run.sync_turn();
     }
     run.take_snapshot(1, &snapshot(4, 1, b"first"));
     run.take_snapshot(2, &snapshot(5, 1, b"second"));
     assert_eq!(run.wal.stats().segments, 1);
-    run.commit();
+    run.sync_turn();
     run.take_snapshot(1, &snapshot(5, 1, b"third"));
-    run.commit();
+    run.sync_turn();
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn every_loss_during_deferred_removal_leaves_all_that_was_acknowledged() {
         for index in indexes {
             run.append(1, index, 1, &[1; 1000]);
             run.set_hard_state(1, hard_state(1, 1, index));
-            run.commit();
+            run.sync_turn();
         }
     };
     fill(&mut run, 1..=5);
@@ -73,7 +73,7 @@ fn every_loss_during_deferred_removal_leaves_all_that_was_acknowledged() {
     run.install_snapshot(1, &snapshot(20, 2, b"sent"));
     run.remove_garbage();
     run.append(1, 21, 2, b"behind it");
-    run.commit();
+    run.sync_turn();
     assert_eq!(names(&run.disk, ".snap"), ["snap-1-0000000000000014.snap"]);
     assert_eq!(names(&run.disk, ".seg").len() as u64, run.wal.stats().segments);
 }
@@ -86,16 +86,16 @@ fn every_loss_while_a_snapshot_is_installed_leaves_the_old_log_or_the_snapshot()
             run.append(1, index, 3, &[1; 200]);
         }
         run.set_hard_state(1, hard_state(3, 1, 2));
-        run.commit();
+        run.sync_turn();
         run.append(1, 10, 3, b"open turn");
         run.append(2, 1, 1, b"open turn");
         run.install_snapshot(1, &snapshot(installed, 5, b"sent"));
         run.append(1, installed + 1, 5, b"behind it");
         run.set_hard_state(1, hard_state(5, 0, installed + 1));
-        run.commit();
+        run.sync_turn();
         run.take_snapshot(1, &snapshot(installed + 1, 5, b"own"));
         run.append(1, installed + 2, 5, b"behind that");
-        run.commit();
+        run.sync_turn();
     }
 }
 
@@ -105,10 +105,10 @@ fn every_loss_while_a_torn_turn_is_cut_leaves_the_same_log() {
     let disk = SimDisk::new();
     let (mut wal, _) = open(&disk);
     append(&mut wal, 1, 1, 1, b"acknowledged");
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     append(&mut wal, 1, 2, 1, &[7; 1800]);
     disk.start_moments();
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     let moments = disk.take_moments();
     let written = moments.last().unwrap();
     assert_eq!(written.unsynced().len(), 4);
@@ -121,9 +121,9 @@ fn every_loss_while_a_torn_turn_is_cut_leaves_the_same_log() {
         run.reopen(torn, &[found]);
         // The next turn takes the number and the place of the one that was cut.
         run.append(1, 2, 2, &[8; 1700]);
-        run.commit();
+        run.sync_turn();
         run.append(1, 3, 2, &[9; 100]);
-        run.commit();
+        run.sync_turn();
     }
 }
 
@@ -132,10 +132,10 @@ fn a_torn_first_turn_of_a_segment_gives_its_place_back() {
     let disk = SimDisk::new();
     let (mut wal, _) = open(&disk);
     append(&mut wal, 1, 1, 1, &[1; 2000]);
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     append(&mut wal, 1, 2, 1, &[2; 2000]);
     disk.start_moments();
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     let moments = disk.take_moments();
     let torn = crashed(moments.last().unwrap(), 0b11011);
     let mut run = Run::new(Losses::Every);
@@ -143,9 +143,9 @@ fn a_torn_first_turn_of_a_segment_gives_its_place_back() {
     assert_eq!(indexes(&found[&1]), [1]);
     run.reopen(torn, &[found]);
     run.append(1, 2, 2, b"fits where the larger one did not");
-    run.commit();
+    run.sync_turn();
     assert_eq!(run.wal.stats().segments, 1);
     run.append(1, 3, 2, &[3; 2000]);
-    run.commit();
+    run.sync_turn();
     assert_eq!(run.wal.stats().segments, 2);
 }

@@ -14,7 +14,7 @@ fn small_log() -> SimDisk {
         append(&mut wal, 1, index, 1, &vec![0xA5; bytes]);
         append(&mut wal, 2, index, 1, b"");
         wal.set_hard_state(1, hard_state(1, 2, index));
-        wal.commit().unwrap();
+        wal.sync_turn().unwrap();
     }
     assert_eq!(names(&disk, ".seg").len(), 2);
     disk
@@ -65,7 +65,7 @@ fn every_flipped_bit_of_a_snapshot_is_refused_with_its_file() {
     let disk = SimDisk::new();
     let (mut wal, _) = open(&disk);
     append(&mut wal, 1, 1, 1, b"a");
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     take_snapshot(&mut wal, 1, 1, 1);
     let name = names(&disk, ".snap").remove(0);
     for bit in 0..disk.content(&name).unwrap().len() as u64 * 8 {
@@ -115,7 +115,7 @@ fn a_segment_missing_between_others_is_named() {
     let (mut wal, _) = open(&disk);
     for index in 6..=8 {
         append(&mut wal, 1, index, 1, &[1; 1500]);
-        wal.commit().unwrap();
+        wal.sync_turn().unwrap();
     }
     disk.remove(&segment(2)).unwrap();
     let OpenError::Missing { file, .. } = refusal(&disk) else { panic!("not missing") };
@@ -147,7 +147,7 @@ fn a_record_that_is_not_understood_is_named_by_its_byte() {
     let (mut wal, _) = open(&disk);
     append(&mut wal, 1, 1, 1, &[0xA5; 1100]);
     append(&mut wal, 1, 2, 1, b"the one");
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     let content = disk.content(&segment(1)).unwrap();
     let data = content.windows(7).position(|bytes| bytes == b"the one").unwrap() as u64;
     // An entry is a header of 10 bytes, index, term and kind, and its data; all in the third block.
@@ -178,9 +178,9 @@ fn a_snapshot_that_the_log_relies_on_may_not_be_missing() {
     let disk = SimDisk::new();
     let (mut wal, _) = open(&disk);
     append(&mut wal, 1, 1, 1, b"a");
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     take_snapshot(&mut wal, 1, 1, 1);
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     let name = names(&disk, ".snap").remove(0);
     disk.remove(&name).unwrap();
     let OpenError::Missing { file, .. } = refusal(&disk) else { panic!("not missing") };
@@ -192,11 +192,11 @@ fn a_snapshot_is_still_missed_when_the_segment_that_announced_it_is_gone() {
     let disk = SimDisk::new();
     let (mut wal, _) = open(&disk);
     append(&mut wal, 1, 1, 1, b"a");
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     take_snapshot(&mut wal, 1, 1, 1);
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     append(&mut wal, 2, 1, 1, &[2; 3500]);
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     assert_eq!(names(&disk, ".seg"), [segment(2)]);
     disk.remove(&names(&disk, ".snap").remove(0)).unwrap();
     assert!(matches!(refusal(&disk), OpenError::Missing { .. }));
@@ -207,7 +207,7 @@ fn a_segment_under_the_name_of_another_is_refused() {
     let disk = SimDisk::new();
     let (mut wal, _) = open(&disk);
     append(&mut wal, 1, 1, 1, b"a");
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     disk.rename(&segment(1), &segment(2)).unwrap();
     assert_damaged_at(refusal(&disk), &segment(2), 0);
 }

@@ -34,12 +34,12 @@ fn each_rename_and_each_removal_is_followed_by_a_sync_of_the_directory() {
     disk.start_trace();
     for index in 1..=30 {
         append(&mut wal, 1, index, 1, &[3; 600]);
-        wal.commit().unwrap();
+        wal.sync_turn().unwrap();
     }
     take_snapshot(&mut wal, 1, 10, 1);
     take_snapshot(&mut wal, 1, 29, 1);
     wal.install_snapshot(1, &snapshot(99, 4, b"sent")).unwrap();
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     let trace = disk.take_trace();
     assert!(count(&trace, Operation::Create) > 8 && count(&trace, Operation::Remove) > 8);
     assert_synced(&trace);
@@ -52,7 +52,7 @@ fn a_segment_is_zeroed_and_synced_before_it_has_its_name() {
     let (mut wal, _) = open(&disk);
     disk.start_trace();
     append(&mut wal, 1, 1, 1, b"a");
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     let operations: Vec<_> = disk.take_trace().iter().map(|event| event.operation).collect();
     assert_eq!(operations, [Create, Write, SyncData, Rename, SyncDir, Write, SyncData]);
 }

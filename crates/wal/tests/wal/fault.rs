@@ -17,7 +17,7 @@ fn log_with_one_entry() -> (SimDisk, Wal<SimDisk>) {
     let disk = SimDisk::new();
     let (mut wal, _) = open(&disk);
     append(&mut wal, 1, 1, 1, b"a");
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     (disk, wal)
 }
 
@@ -30,7 +30,7 @@ fn fatal(error: WriteError) -> FatalError {
 
 fn assert_every_call_fails(wal: &mut Wal<SimDisk>, first: &FatalError) {
     for _ in 0..3 {
-        assert_eq!(wal.commit(), Err(WriteError::Fatal(first.clone())));
+        assert_eq!(wal.sync_turn(), Err(WriteError::Fatal(first.clone())));
         assert_eq!(wal.append(1, entry(3, 1, b"c")), Err(AppendError::Fatal(first.clone())));
         let refused = Err(SnapshotError::Write(WriteError::Fatal(first.clone())));
         assert_eq!(wal.install_snapshot(1, &snapshot(9, 9, b"")), refused);
@@ -46,7 +46,7 @@ fn a_failed_sync_is_fatal_and_never_tried_again() {
     let (disk, mut wal) = log_with_one_entry();
     disk.fail_after(Operation::SyncData, 0, IO_ERROR);
     append(&mut wal, 1, 2, 1, b"b");
-    let first = fatal(wal.commit().unwrap_err());
+    let first = fatal(wal.sync_turn().unwrap_err());
     disk.start_trace();
     assert_every_call_fails(&mut wal, &first);
     assert!(disk.take_trace().is_empty());
@@ -57,7 +57,7 @@ fn a_full_disk_that_shows_only_at_the_sync_is_fatal_too() {
     let (disk, mut wal) = log_with_one_entry();
     disk.fail_after(Operation::SyncData, 0, ErrorKind::StorageFull);
     append(&mut wal, 1, 2, 1, b"b");
-    let first = fatal(wal.commit().unwrap_err());
+    let first = fatal(wal.sync_turn().unwrap_err());
     assert_every_call_fails(&mut wal, &first);
 }
 
@@ -66,7 +66,7 @@ fn a_failed_write_is_fatal() {
     let (disk, mut wal) = log_with_one_entry();
     disk.fail_after(Operation::Write, 0, IO_ERROR);
     append(&mut wal, 1, 2, 1, b"b");
-    let first = fatal(wal.commit().unwrap_err());
+    let first = fatal(wal.sync_turn().unwrap_err());
     assert_every_call_fails(&mut wal, &first);
 }
 
@@ -116,7 +116,7 @@ fn a_segment_that_there_is_no_room_for_leaves_nothing_behind_and_can_be_tried_ag
         assert!(names(&disk, "").is_empty());
         wal.add_spare(wal.segment_preparer().prepare().unwrap());
         append(&mut wal, 1, 1, 1, b"a");
-        wal.commit().unwrap();
+        wal.sync_turn().unwrap();
     }
 }
 
@@ -125,7 +125,7 @@ fn a_crash_while_a_segment_is_prepared_leaves_a_log_that_opens() {
     let disk = SimDisk::new();
     let mut wal = log_with_large_segments(&disk);
     append(&mut wal, 1, 1, 1, b"a");
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     disk.start_moments();
     let spare = wal.segment_preparer().prepare().unwrap();
     let moments = disk.take_moments();
@@ -153,7 +153,7 @@ fn each_failed_step_of_a_new_segment_is_fatal() {
         disk.fail_after(operation, successes, IO_ERROR);
         append(&mut wal, 1, 1, 1, b"a");
         append(&mut wal, 1, 2, 1, b"b");
-        let first = fatal(wal.commit().unwrap_err());
+        let first = fatal(wal.sync_turn().unwrap_err());
         assert_every_call_fails(&mut wal, &first);
         assert!(recovered(&disk.crashed(|_| false)).is_empty());
     }
@@ -166,7 +166,7 @@ fn what_is_recovered_after_a_failed_sync_is_durable() {
     let (disk, mut wal) = log_with_one_entry();
     disk.fail_after(Operation::SyncData, 0, IO_ERROR);
     append(&mut wal, 1, 2, 1, b"b");
-    wal.commit().unwrap_err();
+    wal.sync_turn().unwrap_err();
     assert_eq!(indexes(&recovered(&disk.crashed(|_| false))[&1]), [1]);
     let seen = recovered(&disk);
     assert_eq!(indexes(&seen[&1]), [1, 2]);
@@ -179,13 +179,13 @@ fn a_full_disk_refuses_the_turn_and_takes_it_once_there_is_room() {
     disk.set_capacity_bytes(Some(4096));
     append(&mut wal, 1, 2, 1, &[2; 4000]);
     for _ in 0..3 {
-        assert!(matches!(wal.commit(), Err(WriteError::NoSpace { .. })));
+        assert!(matches!(wal.sync_turn(), Err(WriteError::NoSpace { .. })));
         assert_eq!(indexes(&recovered(&disk.crashed(|_| true))[&1]), [1]);
         assert!(names(&disk, ".tmp").is_empty(), "the space is given back");
     }
     append(&mut wal, 1, 3, 1, b"c");
     disk.set_capacity_bytes(None);
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     assert_eq!(indexes(&recovered(&disk)[&1]), [1, 2, 3]);
 }
 
@@ -195,8 +195,8 @@ fn a_file_that_may_not_grow_refuses_the_turn_and_takes_it_once_it_may() {
     let (disk, mut wal) = log_with_one_entry();
     disk.fail_after(Operation::Write, 0, ErrorKind::FileTooLarge);
     append(&mut wal, 1, 2, 1, b"b");
-    assert!(matches!(wal.commit(), Err(WriteError::NoSpace { .. })));
-    wal.commit().unwrap();
+    assert!(matches!(wal.sync_turn(), Err(WriteError::NoSpace { .. })));
+    wal.sync_turn().unwrap();
     assert_eq!(indexes(&recovered(&disk)[&1]), [1, 2]);
 }
 
@@ -205,10 +205,10 @@ fn a_turn_written_in_part_before_the_disk_was_full_is_completed_unchanged() {
     let (disk, mut wal) = log_with_one_entry();
     disk.fail_after(Operation::Write, 0, ErrorKind::StorageFull);
     append(&mut wal, 1, 2, 1, &[2; 1000]);
-    assert!(matches!(wal.commit(), Err(WriteError::NoSpace { .. })));
+    assert!(matches!(wal.sync_turn(), Err(WriteError::NoSpace { .. })));
     assert_eq!(indexes(&recovered(&disk.crashed(|_| true))[&1]), [1]);
     append(&mut wal, 1, 2, 2, b"other");
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     let log = &recovered(&disk)[&1];
     assert_eq!((indexes(log), log.entries[1].term), (vec![1, 2], 2));
 }
@@ -217,14 +217,14 @@ fn a_turn_written_in_part_before_the_disk_was_full_is_completed_unchanged() {
 fn old_segments_stay_while_the_first_turn_of_the_next_is_not_durable() {
     let (disk, mut wal) = log_with_one_entry();
     wal.set_hard_state(7, hard_state(3, 2, 0));
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     // The first write zeroes the new segment, the second is the turn.
     disk.fail_after(Operation::Write, 1, ErrorKind::StorageFull);
     append(&mut wal, 1, 2, 1, &[2; 3500]);
-    assert!(matches!(wal.commit(), Err(WriteError::NoSpace { .. })));
+    assert!(matches!(wal.sync_turn(), Err(WriteError::NoSpace { .. })));
     take_snapshot(&mut wal, 1, 1, 1);
     assert_eq!(recovered(&disk.crashed(|_| false))[&7].hard_state, hard_state(3, 2, 0));
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     assert!(!names(&disk, ".seg").contains(&"log-0000000000000001.seg".to_owned()));
     assert_eq!(recovered(&disk.crashed(|_| false))[&7].hard_state, hard_state(3, 2, 0));
 }
@@ -235,10 +235,10 @@ fn a_turn_in_flight_is_finished_before_a_snapshot_makes_it_void() {
     disk.fail_after(Operation::Write, 0, ErrorKind::StorageFull);
     append(&mut wal, 1, 2, 1, b"contradicts the snapshot");
     append(&mut wal, 1, 3, 1, b"contradicts the snapshot");
-    assert!(matches!(wal.commit(), Err(WriteError::NoSpace { .. })));
+    assert!(matches!(wal.sync_turn(), Err(WriteError::NoSpace { .. })));
     wal.install_snapshot(1, &snapshot(2, 5, b"sent")).unwrap();
     disk.start_moments();
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     for moment in disk.take_moments() {
         let log = &recovered(&moment.crashed(|_| true))[&1];
         assert_eq!((log.snapshot.as_ref().unwrap().index, indexes(log)), (2, vec![]));
@@ -256,7 +256,7 @@ fn a_snapshot_that_does_not_fit_leaves_nothing_behind() {
     assert!(matches!(refused, Err(SnapshotError::Write(WriteError::NoSpace { .. }))));
     assert_eq!(names(&disk, "").len(), 1);
     append(&mut wal, 1, 2, 1, b"b");
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     assert_eq!(indexes(&recovered(&disk)[&1]), [1, 2]);
 }
 

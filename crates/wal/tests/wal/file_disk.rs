@@ -17,14 +17,14 @@ fn a_log_on_real_files_is_recovered() {
         for index in first..first + 10 {
             append(&mut wal, 1, index, 1, &[7; 300]);
             wal.set_hard_state(1, hard_state(1, 1, index));
-            wal.commit().unwrap();
+            wal.sync_turn().unwrap();
         }
         take_snapshot(&mut wal, 1, first + 4, 1);
     }
     let (mut wal, groups) = open(&FileDisk::open(&path).unwrap());
     assert_eq!(indexes(&groups[&1]), [46, 47, 48, 49, 50]);
     wal.install_snapshot(1, &snapshot(90, 2, b"sent")).unwrap();
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     drop(wal);
     let (wal, groups) = open(&FileDisk::open(&path).unwrap());
     assert_eq!(groups[&1].snapshot, Some(snapshot(90, 2, b"sent")));
@@ -37,7 +37,7 @@ fn a_segment_has_its_full_size_from_the_start() {
     let disk = FileDisk::open(directory.path()).unwrap();
     let (mut wal, _) = Wal::open(disk, Options::default()).unwrap();
     append(&mut wal, 1, 1, 1, b"a");
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     let segment = directory.path().join("log-0000000000000001.seg");
     assert_eq!(fs::metadata(segment).unwrap().len(), 16 << 20);
     assert_eq!(wal.stats().bytes, 16 << 20);
@@ -48,7 +48,7 @@ fn damage_in_a_real_file_is_named() {
     let directory = tempfile::tempdir().unwrap();
     let (mut wal, _) = open(&FileDisk::open(directory.path()).unwrap());
     append(&mut wal, 1, 1, 1, &[7; 600]);
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     drop(wal);
     let path = directory.path().join("log-0000000000000001.seg");
     let mut bytes = fs::read(&path).unwrap();
@@ -79,13 +79,13 @@ fn a_snapshot_is_written_on_another_thread() {
     for index in 1..=3 {
         append(&mut wal, 7, index, 1, b"a");
     }
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     let writer = wal.snapshot_writer();
     let thread = std::thread::spawn(move || writer.write(7, &snapshot(3, 1, b"state")));
     let written = thread.join().unwrap().unwrap();
     assert_eq!((written.group(), written.index()), (7, 3));
     wal.snapshot_written(written).unwrap();
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     drop(wal);
     let (_, groups) = open(&FileDisk::open(directory.path()).unwrap());
     assert_eq!(groups[&7].snapshot, Some(snapshot(3, 1, b"state")));

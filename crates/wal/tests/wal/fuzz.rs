@@ -34,7 +34,7 @@ fn open_files(input: &[Vec<u8>]) {
             append(&mut wal, log.group, next, term, b"one more");
         }
     }
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     let (_, again) = Wal::open(disk, SMALL).unwrap();
     again.iter().for_each(check);
     assert!(again.len() >= groups.len());
@@ -56,7 +56,7 @@ fn valid_files(turns: u64) -> Vec<Vec<u8>> {
         append(&mut wal, 1, index, 1 + index / 5, &vec![0xA5; (index as usize * 97) % 900]);
         append(&mut wal, 2, index, 1, b"");
         wal.set_hard_state(1, hard_state(1 + index / 5, 2, index - 1));
-        wal.commit().unwrap();
+        wal.sync_turn().unwrap();
         if index == 4 {
             take_snapshot(&mut wal, 1, 3, 1);
         }

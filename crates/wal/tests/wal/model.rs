@@ -13,7 +13,7 @@ use crate::run::{Losses, Run, crashed, view};
 enum Step {
     Append { group: u32, back: u64, bytes: usize },
     HardState { group: u32, term: u64, vote: u64, commit: u64 },
-    Commit,
+    SyncTurn,
     Snapshot { group: u32, back: u64 },
     Install { group: u32, ahead: u64 },
     Spare,
@@ -31,7 +31,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (group.clone(), 0_u64..2, 0_u64..4, 0_u64..6).prop_map(
             |(group, term, vote, commit)| Step::HardState { group, term, vote, commit }
         ),
-        6 => Just(Step::Commit),
+        6 => Just(Step::SyncTurn),
         3 => (group.clone(), 0_u64..3).prop_map(|(group, back)| Step::Snapshot { group, back }),
         1 => (group, 0_u64..6).prop_map(|(group, ahead)| Step::Install { group, ahead }),
         1 => Just(Step::Spare),
@@ -71,7 +71,7 @@ fn perform(run: &mut Run, step: Step, number: usize) {
             let commit = (state.commit + commit).min(last).max(state.commit);
             run.set_hard_state(group, HardState { term: state.term + term, vote, commit });
         }
-        Step::Commit => run.commit(),
+        Step::SyncTurn => run.sync_turn(),
         Step::Snapshot { group, back } => {
             let (state, snapshot, _) = position(&run.durable, group);
             let index = state.commit.saturating_sub(back);
@@ -95,7 +95,7 @@ fn perform(run: &mut Run, step: Step, number: usize) {
         Step::Reopen => run.reopen(run.disk.clone(), &[view(&run.durable)]),
         Step::CrashInCommit { moment, keep } => {
             run.disk.start_moments();
-            run.wal.commit().unwrap();
+            run.wal.sync_turn().unwrap();
             let mut moments = run.disk.take_moments();
             if moments.is_empty() {
                 moments.push(run.disk.clone());
@@ -105,23 +105,23 @@ fn perform(run: &mut Run, step: Step, number: usize) {
         }
         Step::NoSpaceInCommit { operation, successes } => {
             run.disk.fail_after(operation, successes, ErrorKind::StorageFull);
-            let outcome = run.wal.commit();
+            let outcome = run.wal.sync_turn();
             run.disk.clear_faults();
             match outcome {
                 Ok(()) => run.durable = run.open.clone(),
                 Err(error) => assert!(matches!(error, WriteError::NoSpace { .. }), "{error}"),
             }
-            run.commit();
+            run.sync_turn();
         }
         Step::SyncFailsInCommit { successes, power_fails, keep } => {
             run.disk.fail_after(Operation::SyncData, successes, ErrorKind::Other);
-            let outcome = run.wal.commit();
+            let outcome = run.wal.sync_turn();
             run.disk.clear_faults();
             let allowed = match outcome {
                 Ok(()) => vec![view(&run.open)],
                 Err(error) => {
                     assert!(matches!(error, WriteError::Fatal(_)), "{error}");
-                    assert_eq!(run.wal.commit(), Err(error));
+                    assert_eq!(run.wal.sync_turn(), Err(error));
                     vec![view(&run.durable), view(&run.open)]
                 }
             };
@@ -146,7 +146,7 @@ proptest! {
         for (number, step) in steps.into_iter().enumerate() {
             perform(&mut run, step, number);
         }
-        run.commit();
+        run.sync_turn();
         run.reopen(run.disk.clone(), &[view(&run.durable)]);
     }
 }

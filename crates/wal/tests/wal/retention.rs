@@ -8,7 +8,7 @@ use crate::common::{append, hard_state, indexes, names, open, recovered, snapsho
 fn fill(wal: &mut holdfast_wal::Wal<SimDisk>, group: u32, indexes: std::ops::RangeInclusive<u64>) {
     for index in indexes {
         append(wal, group, index, 1, b"entry");
-        wal.commit().unwrap();
+        wal.sync_turn().unwrap();
     }
 }
 
@@ -23,7 +23,7 @@ fn segments_that_all_snapshots_cover_are_deleted() {
     assert_eq!(names(&disk, ".seg").len(), 3);
     take_snapshot(&mut wal, 2, 20, 1);
     assert_eq!(names(&disk, ".seg").len(), 1);
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     assert_eq!(wal.stats(), Stats { segments: 1, bytes: 4096 });
     fill(&mut wal, 1, 21..=22);
     let groups = recovered(&disk);
@@ -74,7 +74,7 @@ fn entries_that_an_installed_snapshot_dropped_within_the_turn_pin_nothing() {
         append(&mut wal, 1, index, 1, b"dropped");
     }
     wal.install_snapshot(1, &snapshot(3, 2, b"sent")).unwrap();
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     fill(&mut wal, 2, 1..=20);
     assert_eq!(wal.groups_pinning_oldest(), [2]);
 }
@@ -133,7 +133,7 @@ fn a_spare_segment_is_used_before_another_is_made() {
     assert!(!wal.spare_wanted());
     disk.start_trace();
     append(&mut wal, 1, 1, 1, b"a");
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     let operations: Vec<_> = disk.take_trace().iter().map(|event| event.operation).collect();
     use holdfast_wal::Operation::{Rename, SyncData, SyncDir, Write};
     assert_eq!(operations, [Rename, SyncDir, Write, SyncData]);

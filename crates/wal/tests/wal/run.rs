@@ -61,9 +61,9 @@ impl Run {
         log(&mut self.open, group).hard_state = state;
     }
 
-    pub(crate) fn commit(&mut self) {
+    pub(crate) fn sync_turn(&mut self) {
         self.check(|run| {
-            run.wal.commit().unwrap();
+            run.wal.sync_turn().unwrap();
             run.durable = run.open.clone();
         });
     }

@@ -22,7 +22,7 @@ fn all_groups_of_a_turn_are_recovered() {
     append(&mut wal, 1, 1, 1, b"a");
     append(&mut wal, 2, 1, 3, b"b");
     wal.set_hard_state(2, hard_state(3, 7, 1));
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     let groups = recovered(&disk);
     assert_eq!(groups[&1].entries, [owned(1, 1, b"a")]);
     assert_eq!(groups[&2].entries, [owned(1, 3, b"b")]);
@@ -42,7 +42,7 @@ fn an_empty_turn_touches_no_disk() {
     let disk = SimDisk::new();
     let (mut wal, _) = open(&disk);
     disk.start_trace();
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     assert!(disk.take_trace().is_empty());
 }
 
@@ -51,12 +51,12 @@ fn a_turn_is_one_write_and_one_sync() {
     let disk = SimDisk::new();
     let (mut wal, _) = open(&disk);
     append(&mut wal, 1, 1, 1, b"a");
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     disk.start_trace();
     for group in 1..=3 {
         append(&mut wal, group, if group == 1 { 2 } else { 1 }, 1, &[7; 300]);
     }
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     let operations: Vec<_> = disk.take_trace().iter().map(|event| event.operation).collect();
     use holdfast_wal::Operation::{SyncData, Write};
     assert_eq!(operations, [Write, SyncData]);
@@ -69,9 +69,9 @@ fn an_overwrite_cuts_the_tail_behind_it() {
     for index in 1..=5 {
         append(&mut wal, 1, index, 1, b"old");
     }
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     append(&mut wal, 1, 3, 2, b"new");
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     let log = &recovered(&disk)[&1];
     let expected = [owned(1, 1, b"old"), owned(2, 1, b"old"), owned(3, 2, b"new")];
     assert_eq!(log.entries, expected);
@@ -84,10 +84,10 @@ fn an_overwrite_within_a_snapshot_cuts_the_tail_behind_the_snapshot() {
     for index in 1..=5 {
         append(&mut wal, 1, index, 1, b"old");
     }
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     append(&mut wal, 1, 3, 2, b"new");
     append(&mut wal, 1, 4, 2, b"new");
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     take_snapshot(&mut wal, 1, 4, 2);
     assert!(recovered(&disk)[&1].entries.is_empty());
 }
@@ -100,7 +100,7 @@ fn a_gap_is_refused_and_changes_nothing() {
     let refused = wal.append(1, entry(3, 1, b"c"));
     assert_eq!(refused, Err(AppendError::Gap { group: 1, expected: 2, index: 3 }));
     append(&mut wal, 1, 2, 1, b"b");
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     assert_eq!(indexes(&recovered(&disk)[&1]), [1, 2]);
 }
 
@@ -121,7 +121,7 @@ fn a_committed_entry_is_never_replaced() {
     append(&mut wal, 1, 1, 1, b"a");
     append(&mut wal, 1, 2, 1, b"b");
     wal.set_hard_state(1, hard_state(1, 1, 1));
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     let refused = wal.append(1, entry(1, 2, b"z"));
     assert_eq!(refused, Err(AppendError::Committed { group: 1, index: 1, commit: 1 }));
     append(&mut wal, 1, 2, 2, b"y");
@@ -134,10 +134,10 @@ fn a_hard_state_may_precede_the_overwrite_that_it_commits() {
     for index in 1..=3 {
         append(&mut wal, 1, index, 1, b"old");
     }
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     wal.set_hard_state(1, hard_state(2, 0, 2));
     append(&mut wal, 1, 2, 2, b"new");
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     assert_eq!(recovered(&disk)[&1].entries[1], owned(2, 2, b"new"));
 }
 
@@ -145,7 +145,7 @@ fn a_hard_state_may_precede_the_overwrite_that_it_commits() {
 fn an_entry_within_the_snapshot_is_refused() {
     let (mut wal, _) = open(&SimDisk::new());
     append(&mut wal, 1, 1, 1, b"a");
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     take_snapshot(&mut wal, 1, 1, 1);
     let refused = wal.append(1, entry(1, 2, b"z"));
     assert_eq!(refused, Err(AppendError::Compacted { group: 1, index: 1, snapshot: 1 }));
@@ -157,10 +157,10 @@ fn a_commit_index_beyond_the_log_is_not_written() {
     let (mut wal, _) = open(&disk);
     append(&mut wal, 1, 1, 1, b"a");
     wal.set_hard_state(1, hard_state(1, 0, 2));
-    let refused = wal.commit();
+    let refused = wal.sync_turn();
     assert_eq!(refused, Err(WriteError::CommitBeyondLog { group: 1, commit: 2, last: 1 }));
     append(&mut wal, 1, 2, 1, b"b");
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     assert_eq!(recovered(&disk)[&1].hard_state.commit, 2);
 }
 
@@ -169,11 +169,11 @@ fn a_turn_larger_than_a_segment_gets_a_segment_of_its_size() {
     let disk = SimDisk::new();
     let (mut wal, _) = open(&disk);
     append(&mut wal, 1, 1, 1, b"small");
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     append(&mut wal, 1, 2, 1, &[9; 20_000]);
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     append(&mut wal, 1, 3, 1, b"small");
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     assert_eq!(wal.stats().segments, 3);
     let log = &recovered(&disk)[&1];
     assert_eq!(log.entries[1], owned(2, 1, &[9; 20_000]));
@@ -187,7 +187,7 @@ fn a_large_segment_has_the_size_that_was_asked_for() {
     let disk = SimDisk::new();
     let (mut wal, _) = Wal::open(disk.clone(), Options { segment_bytes: BYTES }).unwrap();
     append(&mut wal, 1, 1, 1, b"a");
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     assert_eq!(wal.stats().bytes, BYTES);
     assert_eq!(
         disk.content("log-0000000000000001.seg").map(|bytes| bytes.len() as u64),
@@ -202,7 +202,7 @@ fn the_log_continues_after_it_was_reopened_with_another_segment_size() {
     for (index, segment_bytes) in (1..=6).zip([512, 4096, 1, 8192, 600, 4096]) {
         let (mut wal, _) = Wal::open(disk.clone(), Options { segment_bytes }).unwrap();
         append(&mut wal, 1, index, 1, &[1; 700]);
-        wal.commit().unwrap();
+        wal.sync_turn().unwrap();
     }
     assert_eq!(indexes(&recovered(&disk)[&1]), [1, 2, 3, 4, 5, 6]);
 }
@@ -214,11 +214,11 @@ fn an_installed_snapshot_restarts_the_log_behind_it() {
     for index in 1..=3 {
         append(&mut wal, 1, index, 1, b"old");
     }
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     wal.install_snapshot(1, &snapshot(100, 5, b"sent")).unwrap();
     append(&mut wal, 1, 101, 5, b"new");
     wal.set_hard_state(1, hard_state(5, 0, 101));
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     let log = &recovered(&disk)[&1];
     assert_eq!(log.snapshot, Some(snapshot(100, 5, b"sent")));
     assert_eq!(log.entries, [owned(101, 5, b"new")]);
@@ -232,7 +232,7 @@ fn an_installed_snapshot_drops_entries_that_contradict_it_before_the_next_commit
         append(&mut wal, 1, index, 3, b"old");
     }
     wal.set_hard_state(1, hard_state(3, 2, 1));
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     wal.install_snapshot(1, &snapshot(5, 4, b"sent")).unwrap();
     let log = &recovered(&disk)[&1];
     assert!(log.entries.is_empty());
@@ -244,15 +244,15 @@ fn a_restart_interrupted_by_a_crash_is_completed() {
     let disk = SimDisk::new();
     let (mut wal, _) = open(&disk);
     append(&mut wal, 1, 1, 1, b"old");
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     wal.install_snapshot(1, &snapshot(100, 5, b"sent")).unwrap();
     drop(wal);
     let (mut wal, _) = open(&disk);
     append(&mut wal, 1, 101, 5, b"new");
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     take_snapshot(&mut wal, 1, 101, 5);
     append(&mut wal, 1, 102, 5, b"newer");
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     assert_eq!(indexes(&recovered(&disk)[&1]), [102]);
 }
 
@@ -262,13 +262,13 @@ fn a_complete_log_has_no_pending_restart_when_it_is_opened() {
     let (mut wal, _) = open(&disk);
     append(&mut wal, 1, 1, 1, b"old");
     append(&mut wal, 2, 1, 1, b"own");
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     wal.install_snapshot(1, &snapshot(100, 5, b"sent")).unwrap();
     take_snapshot(&mut wal, 2, 1, 1);
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     let (mut wal, _) = open(&disk);
     disk.start_trace();
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     assert!(disk.take_trace().is_empty());
 }
 
@@ -278,11 +278,11 @@ fn a_snapshot_that_is_found_beyond_its_log_restarts_it() {
     let disk = SimDisk::new();
     let (mut wal, _) = open(&disk);
     append(&mut wal, 1, 1, 1, b"old");
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     let _beyond = wal.snapshot_writer().write(1, &snapshot(5, 1, b"state")).unwrap();
     let (mut wal, _) = open(&disk);
     append(&mut wal, 1, 6, 1, b"new");
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     assert_eq!(indexes(&recovered(&disk)[&1]), [6]);
 }
 
@@ -292,12 +292,12 @@ fn entries_that_a_snapshot_dropped_do_not_come_back_with_the_next_one() {
     let (mut wal, _) = open(&disk);
     wal.install_snapshot(1, &snapshot(100, 5, b"sent")).unwrap();
     append(&mut wal, 1, 101, 5, b"dropped");
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     wal.install_snapshot(1, &snapshot(100, 5, b"sent again")).unwrap();
     drop(wal);
     let (mut wal, _) = open(&disk);
     append(&mut wal, 2, 1, 1, b"another group");
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     take_snapshot(&mut wal, 1, 100, 5);
     assert_eq!(indexes(&recovered(&disk)[&1]), [0; 0]);
 }
@@ -308,7 +308,7 @@ fn a_snapshot_never_undoes_what_is_committed() {
     append(&mut wal, 1, 1, 1, b"a");
     append(&mut wal, 1, 2, 1, b"b");
     wal.set_hard_state(1, hard_state(1, 0, 2));
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     let refused = wal.install_snapshot(1, &snapshot(1, 1, b"sent"));
     assert_eq!(refused, Err(SnapshotError::BeforeCommit { group: 1, index: 1, commit: 2 }));
 }
@@ -317,7 +317,7 @@ fn a_snapshot_never_undoes_what_is_committed() {
 fn a_snapshot_of_its_own_log_is_never_beyond_it() {
     let (mut wal, _) = open(&SimDisk::new());
     append(&mut wal, 1, 1, 1, b"a");
-    wal.commit().unwrap();
+    wal.sync_turn().unwrap();
     let written = wal.snapshot_writer().write(1, &snapshot(2, 1, b"state")).unwrap();
     let refused = wal.snapshot_written(written);
     assert_eq!(refused, Err(SnapshotError::BeyondLog { group: 1, index: 2, last: 1 }));

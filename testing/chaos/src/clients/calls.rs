@@ -1,4 +1,4 @@
-//! Unary calls that are repeated, to one node after the other, until somebody answers.
+//! Unary calls that are repeated, to one node after the other, until a node answers.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -34,7 +34,7 @@ pub(crate) enum Answer<T> {
     Given(T, RealTime),
     /// The request itself is refused.
     Refused(Reason, RealTime),
-    /// Nobody answered: what became of it is not known.
+    /// No node answered: what became of it is not known.
     Never,
 }
 

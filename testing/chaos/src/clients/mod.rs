@@ -78,7 +78,7 @@ impl Clients {
         Clients { stop, working, keeper }
     }
 
-    /// Lets all come to an end within `patience`; gives what the keeper holds. Whoever does not end in
+    /// Lets all come to an end within `patience`; gives what the keeper holds. A node that does not end in
     /// time is cut off, and its operation has no answer.
     pub(crate) async fn stop(self, patience: Duration) -> Vec<Kept> {
         self.stop.send_replace(true);

@@ -1,4 +1,4 @@
-//! A session over unary calls. Nobody keeps it alive but its own requests.
+//! A session over unary calls. Only its own requests keep it alive.
 //!
 //! It keeps the rule of the client library by itself: a lock is believed in only as long as it must be
 //! held, counted from when the last answered request was first sent.

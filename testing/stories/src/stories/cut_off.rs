@@ -1,4 +1,4 @@
-//! The holder's network goes silent: it must know that it lost the lock before anybody else has it.
+//! The holder's network goes silent: it must know that it lost the lock before any other client has it.
 
 use std::time::{Duration, Instant};
 

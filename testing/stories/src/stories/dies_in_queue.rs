@@ -1,4 +1,4 @@
-//! Somebody dies while it waits, and must not be granted what it can no longer use.
+//! A client dies while it waits, and must not be granted what it can no longer use.
 
 use std::time::{Duration, Instant};
 
@@ -49,8 +49,8 @@ async fn play(stage: &mut Stage, transcript: &mut Transcript) -> Result<(), Stor
         "A releases: C holds it {} later, under token {second}, the very next",
         span(took)
     ));
-    must(second == first + 1, "somebody was granted it in between")?;
-    must(took < Duration::from_secs(1), "C had to wait for somebody")?;
+    must(second == first + 1, "a client was granted it in between")?;
+    must(took < Duration::from_secs(1), "C had to wait for another client")?;
     let status = stage.status("printer").await?;
     must((status.holder_count, status.waiter_count) == (1, 0), "there is a ghost")
 }

@@ -50,13 +50,13 @@ async fn play(stage: &mut Stage, transcript: &mut Transcript) -> Result<(), Stor
     guard.release().await?;
     for expected in 1..=WAITERS {
         let Some((number, guard)) = grants.recv().await else {
-            return Err(StoryFailure::Aborted("nobody waits any more".to_owned()));
+            return Err(StoryFailure::Aborted("no client waits any more".to_owned()));
         };
         let guard = guard?;
         let token = guard.token()?;
         must(number == expected, format!("waiter {number} was served, it was {expected}'s turn"))?;
         must(token > last, format!("token {token} after {last}"))?;
-        // All the others still stand in line, and nobody else was told anything.
+        // All the others still stand in line, and no other client was told anything.
         let waiting = stage.status("hot").await?.waiter_count;
         must(waiting == WAITERS - expected, format!("{waiting} are left"))?;
         must(grants.try_recv().is_err(), "a second one was woken")?;
@@ -76,5 +76,5 @@ async fn play(stage: &mut Stage, transcript: &mut Transcript) -> Result<(), Stor
     transcript.note(format!(
         "{WAITERS} releases, {WAITERS} grants, each to one; the last token is {last}"
     ));
-    must(stage.status("hot").await?.holders.is_empty(), "somebody holds it still")
+    must(stage.status("hot").await?.holders.is_empty(), "a client holds it still")
 }

@@ -1,4 +1,4 @@
-//! Somebody releases a lock that is not theirs: by mistake, or too late.
+//! A client releases a lock that is not its own: by mistake, or too late.
 
 use std::time::Duration;
 
@@ -43,5 +43,5 @@ async fn play(stage: &mut Stage, transcript: &mut Transcript) -> Result<(), Stor
 
     let held = stage.is_held("deploy").await?;
     transcript.note(format!("B holds it all the time, under token {held}"));
-    must(held == second, "B's lock was freed by somebody else")
+    must(held == second, "B's lock was freed by another client")
 }

@@ -1,4 +1,4 @@
-//! Many sessions that end in the same second, while somebody else goes on.
+//! Many sessions that end in the same second, while another client goes on.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Somebody else: a client that takes and gives back a lock of its own all the time, and notes how long it
+//! Another client: a client that takes and gives back a lock of its own all the time, and notes how long it
 //! waits.
 
 use std::sync::atomic::{AtomicBool, Ordering};

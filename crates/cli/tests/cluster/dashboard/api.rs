@@ -139,12 +139,12 @@ async fn a_cycle_that_was_refused_is_told_with_its_owners() {
     assert_eq!(waits_for, ["ledger", "vault"]);
     let session = |link: usize| cycle[link]["session"].as_str().unwrap();
     let asked = format!("/api/owners?sessions={},{},0badcafe", session(0), session(1));
-    let (code, told) = get(&at, &asked);
-    assert_eq!(code, 200, "{told}");
-    let owners = told["owners"].as_object().unwrap();
-    assert_eq!(owners.len(), 2, "{told}");
+    let (code, reported) = get(&at, &asked);
+    assert_eq!(code, 200, "{reported}");
+    let owners = reported["owners"].as_object().unwrap();
+    assert_eq!(owners.len(), 2, "{reported}");
     for link in [0, 1] {
-        assert_eq!(owners[session(link)]["pid"], std::process::id(), "{told}");
+        assert_eq!(owners[session(link)]["pid"], std::process::id(), "{reported}");
     }
     let many = (0..101).map(|id| format!("{id:x}")).collect::<Vec<_>>().join(",");
     assert_eq!(get(&at, &format!("/api/owners?sessions={many}")).0, 400);

@@ -66,7 +66,7 @@ impl KafkaServer {
         assert!(output.status.success(), "{output:?}");
     }
 
-    /// On the data that there is. False if somebody else has taken a port.
+    /// On the data that there is. False if another process has taken a port.
     pub(crate) async fn launch(&mut self) -> bool {
         let log = self.path("log");
         let output = File::options().create(true).append(true).open(&log).unwrap();

@@ -15,7 +15,7 @@ pub(crate) async fn cluster_slot() -> ClusterSlot {
     SLOTS.acquire().await.unwrap()
 }
 
-/// Waits until nobody else is there, and keeps others away.
+/// Waits until no other client is there, and keeps others away.
 pub(crate) async fn all_cluster_slots() -> ClusterSlot {
     SLOTS.acquire_many(SLOT_COUNT).await.unwrap()
 }

@@ -68,7 +68,7 @@ impl CommandFixture {
     }
 
     pub(crate) async fn has_waiter(&self, name: &str) {
-        eventually("somebody waits", PATIENCE, || async {
+        eventually("a client waits", PATIENCE, || async {
             (self.cluster.client().status(name).await.waiter_count > 0).then_some(())
         })
         .await;

@@ -85,7 +85,7 @@ impl PlainClient {
                 match answer.await {
                     Ok(Ok(response)) => Some(Ok(response.into_inner())),
                     Ok(Err(status)) if !again(&status) => Some(Err(status)),
-                    // Shown if nobody answers in time.
+                    // Shown if no node answers in time.
                     other => {
                         println!("asked again: {:?}", other.map(|refused| refused.err()));
                         None
@@ -139,7 +139,7 @@ impl PlainClient {
 
     /// What the first endpoint itself knows of the cluster, digests included; none if it is down.
     pub(crate) async fn own_view(&self) -> Option<ClusterStatusResponse> {
-        // Whoever asks for digests gets the view of the very node that was asked.
+        // A client that asks for digests gets the view of the very node that was asked.
         let request = ClusterStatusRequest { with_digests: true, ..Default::default() };
         let mut stub = self.stub();
         let answer = tokio::time::timeout(Duration::from_secs(2), stub.cluster_status(request));
@@ -147,7 +147,7 @@ impl PlainClient {
     }
 }
 
-/// A session that nobody keeps alive but the calls of the test.
+/// A session that no client keeps alive but the calls of the test.
 #[derive(Debug)]
 pub(crate) struct PlainSession {
     pub(crate) client: PlainClient,

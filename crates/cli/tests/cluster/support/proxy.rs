@@ -47,7 +47,7 @@ impl Proxy {
         &self.address
     }
 
-    /// Nothing passes any more, in either direction, and nobody is told.
+    /// Nothing passes any more, in either direction, and no client is told.
     pub(crate) fn cut(&self) {
         self.passes.send_replace(false);
     }

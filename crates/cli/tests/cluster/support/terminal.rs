@@ -26,7 +26,7 @@ impl Terminal {
         let script = format!(
             "stty rows 30 cols 100; stty -g > before; $HF {args}; echo $? > code; stty -g > after"
         );
-        // Whoever runs the tests in the background has them ignore Control-C, and all that they start.
+        // A shell that runs the tests in the background has them ignore Control-C, and all that they start.
         let mut process = Command::new("env")
             .args(["--default-signal=INT,QUIT,TSTP", "script", "-qec", &script, "/dev/null"])
             .current_dir(dir.path())

@@ -22,7 +22,7 @@ struct Bench {
     state: State<u64>,
     now: LocalTime,
     last_caller: u64,
-    told: BTreeMap<u64, Outcome>,
+    reported: BTreeMap<u64, Outcome>,
 }
 
 impl Bench {
@@ -31,7 +31,7 @@ impl Bench {
         let welcome =
             v1::OpenSessionResponse { ttl_ms: 30_000, linger_ms: 30_000, ..Default::default() };
         state.welcomed(START, &welcome);
-        Bench { state, now: START, last_caller: 0, told: BTreeMap::new() }
+        Bench { state, now: START, last_caller: 0, reported: BTreeMap::new() }
     }
 
     fn at(&self, after: Duration) -> LocalTime {
@@ -98,21 +98,21 @@ impl Bench {
     }
 
     /// What the caller was told, if anything.
-    fn told(&mut self, caller: u64) -> Option<Outcome> {
+    fn reported(&mut self, caller: u64) -> Option<Outcome> {
         while let Some(output) = self.state.outputs.pop_front() {
             if let Output::Completed { caller, outcome } = output {
-                assert!(self.told.insert(caller, outcome).is_none(), "told twice");
+                assert!(self.reported.insert(caller, outcome).is_none(), "told twice");
             }
         }
-        self.told.remove(&caller)
+        self.reported.remove(&caller)
     }
 
     fn error(&mut self, caller: u64) -> RequestError {
-        self.told(caller).expect("an answer").unwrap_err()
+        self.reported(caller).expect("an answer").unwrap_err()
     }
 
     fn holds(&mut self, caller: u64) -> Vec<Arc<Hold>> {
-        match self.told(caller) {
+        match self.reported(caller) {
             Some(Ok(Success::Granted(holds))) => holds,
             other => panic!("{other:?}"),
         }
@@ -171,7 +171,9 @@ fn a_read_of_a_lock_is_answered_and_holds_no_acknowledgement_back() {
     assert_eq!(bench.state.requests.acked_through(), id);
     let status = v1::StatusResponse { name: "a".into(), ..Default::default() };
     bench.answer(id, AnswerResult::Status(Box::new(status.clone())));
-    assert!(matches!(bench.told(caller), Some(Ok(Success::Status(told))) if *told == status));
+    assert!(
+        matches!(bench.reported(caller), Some(Ok(Success::Status(reported))) if *reported == status)
+    );
 }
 
 /// Its caller asks by a call then.
@@ -286,7 +288,7 @@ fn a_request_that_no_caller_waits_for_is_not_sent_again_for_ever() {
 #[test]
 fn a_wait_that_ended_unseen_timed_out_unless_it_is_too_early_for_that() {
     let lost = RequestError::Lost(Lost { reason: LossReason::Ended });
-    for (wait_ms, told) in [(0, RequestError::TimedOut), (60_000, lost)] {
+    for (wait_ms, reported) in [(0, RequestError::TimedOut), (60_000, lost)] {
         let mut bench = Bench::new();
         let request = v1::AcquireRequest { wait_ms, ..Default::default() };
         let (id, caller) = bench.ask(Request::Acquire(request));
@@ -294,7 +296,7 @@ fn a_wait_that_ended_unseen_timed_out_unless_it_is_too_early_for_that() {
         bench.state.stream_broke();
         bench.sent();
         assert_eq!(bench.fail(id, Reason::AnswerDiscarded, false), Verdict::GoOn);
-        assert_eq!(bench.error(caller), told);
+        assert_eq!(bench.error(caller), reported);
         assert!(bench.state.requests.get(id).is_none());
     }
 }
@@ -304,8 +306,8 @@ fn an_answer_that_was_discarded_without_a_wait_is_told_as_it_is() {
     let mut bench = Bench::new();
     let (id, caller) = bench.acquire();
     bench.fail(id, Reason::AnswerDiscarded, false);
-    let told = bench.error(caller);
-    assert!(matches!(told, RequestError::Rejected(_)), "{told:?}");
+    let reported = bench.error(caller);
+    assert!(matches!(reported, RequestError::Rejected(_)), "{reported:?}");
 }
 
 #[test]
@@ -380,11 +382,14 @@ fn a_caller_that_times_out_is_answered_and_its_late_grant_is_released() {
     let (id, caller) = bench.acquire();
     let until = bench.at(TTL);
     bench.state.let_callers_go(bench.at(TTL - Duration::from_millis(1)));
-    assert!(bench.told(caller).is_none());
+    assert!(bench.reported(caller).is_none());
     assert_eq!(bench.state.callers_wait_until, Some(until));
     bench.state.let_callers_go(until);
-    let told = bench.error(caller);
-    assert!(matches!(&told, RequestError::Unavailable(it) if it.may_have_happened), "{told:?}");
+    let reported = bench.error(caller);
+    assert!(
+        matches!(&reported, RequestError::Unavailable(it) if it.may_have_happened),
+        "{reported:?}"
+    );
     assert_eq!(bench.state.callers_wait_until, None);
     // It was granted before the caller could abandon it.
     bench.answer(id, granted());
@@ -398,9 +403,9 @@ fn caller_timeouts_close_to_each_other_are_checked_together() {
     bench.now = bench.at(Duration::from_millis(1));
     let (_, second) = bench.acquire();
     bench.state.let_callers_go(bench.at(TTL));
-    assert!(bench.told(first).is_some() && bench.told(second).is_none());
+    assert!(bench.reported(first).is_some() && bench.reported(second).is_none());
     let next = bench.state.callers_wait_until.unwrap();
     assert_eq!(next, bench.at(TTL + Duration::from_millis(5)));
     bench.state.let_callers_go(next);
-    assert!(bench.told(second).is_some());
+    assert!(bench.reported(second).is_some());
 }

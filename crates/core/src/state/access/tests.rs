@@ -128,7 +128,7 @@ proptest! {
                     prop_assert_eq!(grants.allow(one, name), wanted, "{} {}", verb, name);
                     let wanted = allowed(&access, &identity, *verb, |it| it.covers_prefix(name));
                     prop_assert_eq!(grants.cover(one, name), wanted, "{} {}*", verb, name);
-                    // Whoever may do something with all of a prefix may do it with each name in it.
+                    // A principal that may do something with all of a prefix may do it with each name in it.
                     prop_assert!(!grants.cover(one, name) || grants.allow(one, name));
                 },
             }

@@ -18,8 +18,8 @@ use crate::state::deferred::Promotion;
 use crate::state::ended_sessions::End;
 use crate::state::freezes::Freeze;
 use crate::state::hold::Hold;
+use crate::state::lock::Lock;
 use crate::state::queue::{Ticket, Waiter};
-use crate::state::resource::Resource;
 use crate::state::table::LockTable;
 use crate::state::wait::Wait;
 
@@ -61,7 +61,7 @@ impl LockTable {
         while reader.bool("list of locks")? {
             let name = reader.name()?;
             in_order(self.locks.last_key(), &name, "locks")?;
-            self.read_resource(name, reader)?;
+            self.read_lock(name, reader)?;
         }
         for (id, request, wait) in waits {
             self.restore_wait(id, request, wait)?;
@@ -118,14 +118,10 @@ impl LockTable {
     }
 
     /// Its name is above those of all before it.
-    fn read_resource(
-        &mut self,
-        name: LockName,
-        reader: &mut Reader<'_>,
-    ) -> Result<(), DecodeError> {
-        let mut resource = Resource::default();
+    fn read_lock(&mut self, name: LockName, reader: &mut Reader<'_>) -> Result<(), DecodeError> {
+        let mut lock = Lock::default();
         if let Some(until) = reader.optional()?.map(LogicalTime::from_ms) {
-            resource.close_until(Some(until));
+            lock.close_until(Some(until));
             self.closed.insert((until, name.clone()));
         }
         let mut last = None;
@@ -134,13 +130,13 @@ impl LockTable {
             let hold = hold::read(reader)?;
             in_order(last.replace(hold.key()), hold.key(), "holds")?;
             self.index_hold(&name, &hold);
-            resource.add_hold(hold);
+            lock.add_hold(hold);
         }
-        if resource.is_unused() {
+        if lock.is_unused() {
             let what = format!("{name} is there for nothing");
             return Err(DecodeError::Inconsistent(what));
         }
-        self.locks.push_last(name, resource);
+        self.locks.push_last(name, lock);
         Ok(())
     }
 
@@ -195,7 +191,7 @@ impl LockTable {
 
     pub(super) fn restore_hold(&mut self, name: &LockName, hold: Hold) {
         self.index_hold(name, &hold);
-        self.locks.change_or_add(name, |_, resource| resource.add_hold(hold));
+        self.locks.change_or_add(name, |_, lock| lock.add_hold(hold));
     }
 
     /// What can be computed from a hold.
@@ -221,9 +217,9 @@ impl LockTable {
         for place in wait.places.as_slice() {
             let (actor, mode, policy) = (wait.actor, place.mode, wait.terms.policy);
             let waiter = Waiter { session, request, actor, mode, policy };
-            let is_free = self.locks.change_or_add(&place.name, |_, resource| {
-                let is_free = resource.queue().get(place.ticket).is_none();
-                resource.queue_mut().insert(place.ticket, waiter);
+            let is_free = self.locks.change_or_add(&place.name, |_, lock| {
+                let is_free = lock.queue().get(place.ticket).is_none();
+                lock.queue_mut().insert(place.ticket, waiter);
                 is_free
             });
             if !is_free {

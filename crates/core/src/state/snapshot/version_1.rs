@@ -109,7 +109,7 @@ mod tests {
     fn there_is_room_before_those_who_wait() {
         let bytes = include_bytes!("../../../tests/fixtures/version-1/snapshot-6");
         let table = LockTable::decode(bytes, Limits::default()).unwrap();
-        let first = table.locks.get("wallet").and_then(|resource| resource.queue().first());
+        let first = table.locks.get("wallet").and_then(|lock| lock.queue().first());
         assert!(first.is_some_and(|(ticket, _)| ticket.0 > TICKETS_BEFORE), "{first:?}");
         assert!(TICKETS_BEFORE > u64::from(u32::MAX));
     }

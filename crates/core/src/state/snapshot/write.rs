@@ -1,4 +1,4 @@
-//! How the table is written: what is small first, then sessions, then resources.
+//! How the table is written: what is small first, then sessions, then locks.
 
 use alloc::vec::Vec;
 
@@ -13,7 +13,7 @@ use crate::model::rules_version::RulesVersion;
 use crate::model::time::LogicalTime;
 use crate::state::deferred::Promotion;
 use crate::state::ended_sessions::End;
-use crate::state::resource::Resource;
+use crate::state::lock::Lock;
 use crate::state::session::Session;
 use crate::state::snapshot_map::Written;
 use crate::state::table::LockTable;
@@ -28,8 +28,8 @@ impl LockTable {
             entry.clear();
         }
         sink.u8(END);
-        for (name, resource) in self.locks.iter() {
-            resource.write(name, &mut entry);
+        for (name, lock) in self.locks.iter() {
+            lock.write(name, &mut entry);
             sink.put(&entry);
             entry.clear();
         }
@@ -124,8 +124,8 @@ impl Written<SessionId> for Session {
     }
 }
 
-/// A resource that is only awaited is known by those who wait.
-impl Written<LockName> for Resource {
+/// A lock that is only awaited is known by those who wait.
+impl Written<LockName> for Lock {
     fn write(&self, name: &LockName, bytes: &mut Vec<u8>) {
         if self.holder_count() == 0 && self.closed_until().is_none() {
             return;

@@ -5,7 +5,7 @@ use alloc::collections::BTreeSet;
 use crate::model::name::LockName;
 use crate::model::time::LogicalTime;
 use crate::state::deferred::Promotion;
-use crate::state::resource::Resource;
+use crate::state::lock::Lock;
 use crate::state::size;
 use crate::state::table::LockTable;
 
@@ -13,7 +13,7 @@ impl LockTable {
     pub(super) fn change_or_add_lock<R>(
         &mut self,
         name: &LockName,
-        change: impl FnOnce(&LockName, &mut Resource) -> R,
+        change: impl FnOnce(&LockName, &mut Lock) -> R,
     ) -> R {
         let locks = self.locks.len();
         let changed = self.locks.change_or_add(name, change);

@@ -104,7 +104,7 @@ fn grants_and_releases_need_no_generated_decoding() {
         AnswerResult::Acquire(granted),
         AnswerResult::Release(ReleaseResponse { logical_time_ms: 5, ..Default::default() }),
     ] {
-        let told = Answer { request_id: 3, result: Some(result) };
-        assert_eq!(answer(&told.encode_to_vec()), Some(told));
+        let reported = Answer { request_id: 3, result: Some(result) };
+        assert_eq!(answer(&reported.encode_to_vec()), Some(reported));
     }
 }

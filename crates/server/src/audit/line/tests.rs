@@ -95,12 +95,12 @@ fn every_event_becomes_the_line_that_a_general_writer_makes() {
     for (number, happened) in (0..).zip(events()) {
         let recorded = record(number, happened);
         for known in [None, Some(&owner)] {
-            let told = EventView::of(&recorded);
+            let view = EventView::of(&recorded);
             let mut line = b"before".to_vec();
-            let session = told.session.public().map(|public| session(public, known));
+            let session = view.session.public().map(|public| session(public, known));
             let session = session.unwrap_or_default();
-            event(&mut line, &mut stamp, &recorded, &told, session.as_bytes());
-            let known = known.filter(|_| told.session.public().is_some());
+            event(&mut line, &mut stamp, &recorded, &view, session.as_bytes());
+            let known = known.filter(|_| view.session.public().is_some());
             let expected = of(&recorded, &crate::events::message(&recorded), known);
             let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
             assert_eq!(text(&line), format!("before{}", text(&expected)));

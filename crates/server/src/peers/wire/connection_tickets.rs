@@ -12,7 +12,7 @@ use crate::peers::peer_socket::Shown;
 
 pub(in crate::peers) const TICKET_BYTES: usize = 16;
 
-/// Nobody else guesses it.
+/// No other node can guess it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ConnectionTicket(pub(in crate::peers) [u8; TICKET_BYTES]);
 

@@ -43,7 +43,7 @@ impl WiresIn {
         WiresIn { wires: BTreeMap::new(), last_token, scratch: vec![0; READ_BYTES] }
     }
 
-    /// A peer that dials anew has given up the wire before.
+    /// A peer that connects again has given up the wire before.
     pub(crate) fn add(
         &mut self,
         from: NodeId,
@@ -103,7 +103,7 @@ impl WiresIn {
     }
 }
 
-/// To close it would not do: the exchange has the socket as well. The peer notices, and dials anew.
+/// To close it would not do: the exchange has the socket as well. The peer notices, and connects again.
 fn end(socket: &mut dyn ByteStream) {
     // It may have ended already.
     let _ = socket.end();

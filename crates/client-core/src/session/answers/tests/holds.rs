@@ -62,13 +62,13 @@ fn locks_that_are_granted_together_come_in_the_order_of_asking_and_are_lost_toge
 
 #[test]
 fn a_hold_that_ended_with_its_session_is_not_told_of_a_ttl_of_its_own() {
-    for (deadline_ms, told) in
+    for (deadline_ms, reported) in
         [(None, LossReason::SessionExpired), (Some(20_000), LossReason::HoldTtl)]
     {
         let mut bench = Bench::new();
         let (id, hold) = bench.held(Grant { deadline_ms, ..grant() });
         bench.notice(ended_by(v1::EndReason::Ttl, id, "a"));
-        assert_eq!(bench.token(&hold), Err(told), "{deadline_ms:?}");
+        assert_eq!(bench.token(&hold), Err(reported), "{deadline_ms:?}");
     }
 }
 
@@ -100,7 +100,7 @@ fn a_conversion_changes_the_token_of_the_hold_and_the_release_goes_by_the_new_on
     let (convert, caller) = bench.convert(&hold, Mode::Exclusive);
     assert_eq!(bench.token(&hold), Ok(5));
     bench.answer(convert, granted_as(grant_of("a", 9)));
-    assert!(matches!(bench.told(caller), Some(Ok(Success::Converted))));
+    assert!(matches!(bench.reported(caller), Some(Ok(Success::Converted))));
     assert_eq!((bench.token(&hold), hold.mode()), (Ok(9), Mode::Exclusive));
     bench.drop_guard(&hold);
     assert_eq!(bench.releases(), [("a".to_owned(), 9, id)]);
@@ -156,8 +156,11 @@ fn requests_behind_a_conversion_fail_when_the_session_ends() {
     bench.state.end(LossReason::SessionExpired, true);
     let lost = RequestError::Lost(Lost { reason: LossReason::SessionExpired });
     assert_eq!(bench.error(converter), lost);
-    let told = bench.told(releaser);
-    assert!(matches!(told, Some(Ok(Success::Released(ReleaseOutcome::Expired)))), "{told:?}");
+    let reported = bench.reported(releaser);
+    assert!(
+        matches!(reported, Some(Ok(Success::Released(ReleaseOutcome::Expired)))),
+        "{reported:?}"
+    );
 }
 
 #[test]
@@ -318,13 +321,13 @@ fn of_shared_holds_under_one_token_only_the_reported_one_is_lost() {
     let mut bench = Bench::new();
     let (first, lost) = bench.held(shared(5));
     let (_, kept) = bench.held(shared(5));
-    let told = |acquire_request_id| {
+    let reported = |acquire_request_id| {
         NoticeKind::HoldEnded(HoldEnded { token: 5, acquire_request_id, ..Default::default() })
     };
     // An older node does not say which one.
-    bench.notice(told(0));
+    bench.notice(reported(0));
     assert!(bench.token(&lost).is_ok() && bench.token(&kept).is_ok());
-    bench.notice(told(first));
+    bench.notice(reported(first));
     assert_eq!((bench.token(&lost), bench.token(&kept)), (Err(LossReason::Ended), Ok(5)));
 }
 

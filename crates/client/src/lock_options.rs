@@ -1,4 +1,4 @@
-//! On which terms a lock is asked for: what `lock` and `lock_all` have in common.
+//! The options of a lock request that `lock` and `lock_all` have in common.
 
 use std::hash::{Hash, Hasher};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use holdfast_proto::v1;
 use holdfast_client_core::error::Since;
 use holdfast_client_core::tier::Tier;
 
-/// What to do when somebody else is in the way.
+/// What to do when another actor is in the way.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Policy {
@@ -16,7 +16,7 @@ pub enum Policy {
     /// [`AcquireError::Deadlock`](crate::AcquireError::Deadlock).
     #[default]
     Detect,
-    /// Wait, whatever comes of it.
+    /// Wait until the deadline, even in a deadlock.
     Wait,
     /// Wait for younger actors only; [`AcquireError::Died`](crate::AcquireError::Died) if an older one is
     /// in the way.
@@ -37,7 +37,7 @@ impl Policy {
 }
 
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Terms {
+pub(crate) struct LockOptions {
     pub(crate) wait: Duration,
     pub(crate) ttl: Option<Duration>,
     pub(crate) max_hold: Option<Duration>,
@@ -49,12 +49,12 @@ pub(crate) struct Terms {
     pub(crate) since: Option<Since>,
     pub(crate) preemptible: bool,
     pub(crate) tier: Tier,
-    /// Empty: whatever the client finds out by itself.
+    /// Empty: the client's own.
     pub(crate) traceparent: String,
 }
 
-impl Terms {
-    /// To be asked in the task that wants the lock.
+impl LockOptions {
+    /// Call it in the task that wants the lock.
     pub(crate) fn actor(&self) -> u64 {
         self.actor.unwrap_or_else(current_task)
     }
@@ -65,11 +65,11 @@ fn current_task() -> u64 {
     let Some(id) = tokio::task::try_id() else { return 0 };
     let mut seen = NumberSeen(None);
     id.hash(&mut seen);
-    // Should an id hash more than its number one day: it also shows it as text.
+    // If a later tokio hashes more than the number: the id also shows it as text.
     seen.0.or_else(|| id.to_string().parse().ok()).unwrap_or(0)
 }
 
-/// The number that an id consists of, which it tells nobody but those who hash it.
+/// Finds the number of a task id, which tokio shows to hashers only.
 struct NumberSeen(Option<u64>);
 
 impl Hasher for NumberSeen {
@@ -86,58 +86,57 @@ impl Hasher for NumberSeen {
     }
 }
 
-/// The setters of [`Terms`], for a request that has them in `terms`.
-macro_rules! setters_of_terms {
+/// The setters of [`LockOptions`], for a request that has them in `options`.
+macro_rules! lock_option_setters {
     () => {
         /// How long to wait in the queue. Without it the lock is tried once, and may be `Busy`.
         pub fn wait(mut self, wait: std::time::Duration) -> Self {
-            self.terms.wait = wait;
+            self.options.wait = wait;
             self
         }
 
         /// A TTL of the hold's own: it ends after this time unless it is renewed, even while the
         /// session lives.
         pub fn ttl(mut self, ttl: std::time::Duration) -> Self {
-            self.terms.ttl = Some(ttl);
+            self.options.ttl = Some(ttl);
             self
         }
 
-        /// The hold ends after this time, whatever is renewed.
+        /// The hold ends after this time. No renewal moves it.
         pub fn max_hold(mut self, max_hold: std::time::Duration) -> Self {
-            self.terms.max_hold = Some(max_hold);
+            self.options.max_hold = Some(max_hold);
             self
         }
 
-        /// If the hold ends without being released (its time is over, it is broken or wounded), the
-        /// lock stays closed for so long: time for what was begun under it to end.
+        /// If the hold ends without a release (its time is over, it is broken or wounded), no client gets the lock for so
+        /// long. Work that was begun under the hold has time to end.
         pub fn lock_delay(mut self, lock_delay: std::time::Duration) -> Self {
-            self.terms.lock_delay = Some(lock_delay);
+            self.options.lock_delay = Some(lock_delay);
             self
         }
 
-        /// Shown to people who look at the lock.
+        /// Shown by `holdfast status` and the dashboard.
         pub fn metadata(mut self, metadata: impl Into<Vec<u8>>) -> Self {
-            self.terms.metadata = metadata.into();
+            self.options.metadata = metadata.into();
             self
         }
 
-        /// Why it is wanted, for people who look at the lock: its metadata, in words.
+        /// Why the lock is wanted: its metadata, as text.
         pub fn reason(self, reason: impl Into<String>) -> Self {
             self.metadata(reason.into())
         }
 
-        /// On whose behalf the lock is asked for, within this session. By default it is the tokio task
-        /// that awaits the request, so that two tasks of one process are two, and one task that takes
-        /// two locks in a row is one; outside of any task it is 0, the session itself. Who does the work
-        /// of one actor in several tasks gives them one number here.
+        /// The actor, within this session, that wants the lock. By default it is the tokio task that awaits the
+        /// request: two tasks of one process are two actors, and one task that takes two locks in a row is one. Outside
+        /// of any task it is 0, the session itself. If several tasks do the work of one actor, give them one number here.
         pub fn actor(mut self, actor: u64) -> Self {
-            self.terms.actor = Some(actor);
+            self.options.actor = Some(actor);
             self
         }
 
-        /// What to do when somebody else is in the way.
+        /// What to do when another actor is in the way.
         pub fn policy(mut self, policy: $crate::Policy) -> Self {
-            self.terms.policy = policy;
+            self.options.policy = policy;
             self
         }
 
@@ -160,40 +159,38 @@ macro_rules! setters_of_terms {
         /// The age of the actor, for `wait_die` and `wound_wait`: when it first asked. Without it an
         /// actor is as old as its session.
         pub fn since(mut self, since: impl Into<Option<$crate::Since>>) -> Self {
-            self.terms.since = since.into();
+            self.options.since = since.into();
             self
         }
 
         /// An older actor that asks with `wound_wait` may take the hold away.
         pub fn preemptible(mut self) -> Self {
-            self.terms.preemptible = true;
+            self.options.preemptible = true;
             self
         }
 
-        /// Which kind of lock is asked for: [`Tier::Correctness`]($crate::Tier::Correctness) unless it is said
-        /// here.
+        /// The tier of the lock; by default [`Tier::Correctness`]($crate::Tier::Correctness).
         pub fn tier(mut self, tier: $crate::Tier) -> Self {
-            self.terms.tier = tier;
+            self.options.tier = tier;
             self
         }
 
-        /// Of which span this is part, as the W3C's `traceparent` writes it. Nodes that export spans record what becomes
-        /// of the request; see also [`ClientBuilder::traceparent`]($crate::ClientBuilder::traceparent).
+        /// The parent span, in the W3C's `traceparent` form. Nodes that export spans record the request under it; see also [`ClientBuilder::traceparent`]($crate::ClientBuilder::traceparent).
         pub fn traceparent(mut self, traceparent: impl Into<String>) -> Self {
-            self.terms.traceparent = traceparent.into();
+            self.options.traceparent = traceparent.into();
             self
         }
 
-        /// Called once with the place in the queue (1 is next) if there is something to wait for. It must not block: the
-        /// task calls it that serves the whole session.
-        pub fn on_queued(mut self, told: impl FnOnce(u64) + Send + 'static) -> Self {
-            self.on_queued = Some(Box::new(told));
+        /// Called once with the place in the queue (1 is next) if the request has to wait. It must not block: the task
+        /// that serves the whole session calls it.
+        pub fn on_queued(mut self, on_queued: impl FnOnce(u64) + Send + 'static) -> Self {
+            self.on_queued = Some(Box::new(on_queued));
             self
         }
     };
 }
 
-pub(crate) use setters_of_terms;
+pub(crate) use lock_option_setters;
 
 #[cfg(test)]
 mod tests {
@@ -202,10 +199,10 @@ mod tests {
     #[tokio::test]
     async fn each_task_is_an_actor_and_stays_the_same_one() {
         let ask = || async {
-            let first = Terms::default().actor();
+            let first = LockOptions::default().actor();
             assert_eq!(first.to_string(), tokio::task::id().to_string());
             tokio::task::yield_now().await;
-            (first, Terms::default().actor())
+            (first, LockOptions::default().actor())
         };
         let (one, one_again) = tokio::spawn(ask()).await.unwrap();
         let (other, _) = tokio::spawn(ask()).await.unwrap();
@@ -215,7 +212,7 @@ mod tests {
 
     #[test]
     fn without_a_task_the_actor_is_the_session_and_a_number_overrides_it() {
-        assert_eq!(Terms::default().actor(), 0);
-        assert_eq!(Terms { actor: Some(7), ..Terms::default() }.actor(), 7);
+        assert_eq!(LockOptions::default().actor(), 0);
+        assert_eq!(LockOptions { actor: Some(7), ..LockOptions::default() }.actor(), 7);
     }
 }

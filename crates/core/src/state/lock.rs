@@ -1,6 +1,6 @@
-//! A resource: its holders, its queue, and whether a lock delay closes it.
+//! A lock: its holders, its queue, and whether a lock delay closes it.
 //!
-//! A resource without holders and waiters is not in the table, unless a lock delay closes it. A resource can be free
+//! A lock without holders and waiters is not in the table, unless a lock delay closes it. A lock can be free
 //! and have waiters: it is reserved for an acquire-all that also waits for another one, or an operator has frozen it.
 
 use alloc::boxed::Box;
@@ -14,9 +14,9 @@ use crate::state::hold::{Actor, Hold, HoldKey};
 use crate::state::queue::WaitQueue;
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Resource {
+pub(crate) struct Lock {
     holders: Holders,
-    /// What few resources have.
+    /// What few locks have.
     queue_state: Option<Box<QueueState>>,
 }
 
@@ -24,7 +24,7 @@ pub(crate) struct Resource {
 #[derive(Clone, Debug, Default)]
 enum Holders {
     #[default]
-    Nobody,
+    Free,
     One(Hold),
     /// At least two.
     Many(Box<ManyHolds>),
@@ -103,10 +103,10 @@ struct QueueState {
 
 static EMPTY_QUEUE: WaitQueue = WaitQueue::EMPTY;
 
-impl Resource {
+impl Lock {
     pub(crate) fn add_hold(&mut self, hold: Hold) {
         self.holders = match core::mem::take(&mut self.holders) {
-            Holders::Nobody => Holders::One(hold),
+            Holders::Free => Holders::One(hold),
             Holders::One(first) => {
                 let mut both = ManyHolds::default();
                 both.insert(first);
@@ -175,7 +175,7 @@ impl Resource {
     /// In the order of their keys.
     pub(crate) fn holds(&self) -> impl Iterator<Item = &Hold> {
         let (one, many) = match &self.holders {
-            Holders::Nobody => (None, None),
+            Holders::Free => (None, None),
             Holders::One(hold) => (Some(hold), None),
             Holders::Many(many) => (None, Some(many.by_key.values())),
         };
@@ -241,7 +241,7 @@ impl Resource {
 
     pub(crate) fn holder_count(&self) -> usize {
         match &self.holders {
-            Holders::Nobody => 0,
+            Holders::Free => 0,
             Holders::One(_) => 1,
             Holders::Many(many) => many.by_key.len(),
         }
@@ -279,7 +279,7 @@ impl Resource {
     }
 
     pub(crate) fn is_unused(&self) -> bool {
-        matches!(self.holders, Holders::Nobody) && self.queue_state.is_none()
+        matches!(self.holders, Holders::Free) && self.queue_state.is_none()
     }
 
     /// Whether shared holders remain and none of them converts. Then the release of one of them changes nothing for the
@@ -298,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_resource_is_small() {
-        assert!(size_of::<Resource>() <= 80, "{}", size_of::<Resource>());
+    fn a_lock_is_small() {
+        assert!(size_of::<Lock>() <= 80, "{}", size_of::<Lock>());
     }
 }
