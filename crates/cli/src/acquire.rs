@@ -1,12 +1,13 @@
 //! `holdfast acquire`: take a lock and leave it held, for a script of several commands.
 
+use std::cell::Cell;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
 use holdfast_client::unary::{Acquired, CallError, Unary};
 use holdfast_client::{AcquireError, SessionId};
-use holdfast_proto::v1::{AcquireRequest, Grant};
+use holdfast_proto::v1::{AcquireRequest, Grant, Reason};
 use serde::Serialize;
 use tokio::time::Instant;
 
@@ -113,14 +114,13 @@ impl NotTaken {
 /// If the session's secret cannot be printed, the lock is released: the caller could not release it.
 pub(crate) async fn run(args: AcquireArgs, global: &Global) -> Result<ExitCode, Problem> {
     let calls = one_shot::calls(global)?.tier(args.terms.tier.to_tier());
-    let session = SessionId::random()
-        .map_err(|error| Problem::new(Code::Unavailable, format!("no randomness: {error}")))?;
+    let session = Cell::new(random_session()?);
     // From here on they end nothing by themselves, not even a second one while it is given back.
     let mut signals = Signals::listen_for_the_end()?;
     let taken = tokio::select! {
-        taken = take(&calls, session, &args, global) => taken,
+        taken = take(&calls, &session, &args, global) => taken,
         signal = signals.next() => {
-            give_back(calls.timeout(GIVING_BACK_PATIENCE), session, &args).await;
+            give_back(calls.timeout(GIVING_BACK_PATIENCE), session.get(), &args).await;
             return Ok(signals::exit_code(signal));
         }
     };
@@ -133,9 +133,9 @@ pub(crate) async fn run(args: AcquireArgs, global: &Global) -> Result<ExitCode, 
         Err(not_taken) => not_taken,
     };
     match give_back_within {
-        Some(patience) => give_back(calls.timeout(patience), session, &args).await,
+        Some(patience) => give_back(calls.timeout(patience), session.get(), &args).await,
         None => {
-            let _ = one_shot::close_session(&calls.timeout(CLOSE_PATIENCE), session).await;
+            let _ = one_shot::close_session(&calls.timeout(CLOSE_PATIENCE), session.get()).await;
         }
     }
     Err(problem)
@@ -154,24 +154,46 @@ async fn give_back(calls: Unary, session: SessionId, args: &AcquireArgs) {
     }
 }
 
+fn random_session() -> Result<SessionId, Problem> {
+    SessionId::random()
+        .map_err(|error| Problem::new(Code::Unavailable, format!("no randomness: {error}")))
+}
+
+/// Opens the session. A try that got no answer may have opened it, and it may have ended before the next try. Its id is
+/// used up then, and another takes its place.
+async fn open_unused<T>(
+    session: &Cell<SessionId>,
+    open: impl AsyncFn(SessionId) -> Result<T, CallError>,
+) -> Result<T, OpenError> {
+    loop {
+        match open(session.get()).await {
+            Err(CallError::Unavailable(unavailable)) => {
+                return Err(OpenError::Unavailable(unavailable));
+            }
+            Err(CallError::Rejected(refused)) if refused.reason == Reason::SessionExists => {
+                session.set(random_session().map_err(OpenError::Other)?);
+            }
+            opened => return opened.map_err(|error| OpenError::Other(error.into())),
+        }
+    }
+}
+
 async fn take(
     calls: &Unary,
-    session: SessionId,
+    session: &Cell<SessionId>,
     args: &AcquireArgs,
     global: &Global,
 ) -> Result<Held, NotTaken> {
     let began = Instant::now();
-    let open = async || {
+    let open_as = async |session| {
         let owner = args.owner.of("acquire", String::new());
-        match calls.open_session(session, args.ttl, None, owner).await {
-            Err(CallError::Unavailable(unavailable)) => Err(OpenError::Unavailable(unavailable)),
-            opened => opened.map_err(|error| OpenError::Other(error.into())),
-        }
+        calls.open_session(session, args.ttl, None, owner).await
     };
+    let open = async || open_unused(session, &open_as).await;
     let wait = OpenWait { wait: Some(args.wait), retries: true };
     let opened = open_session::retry(wait, global, output::message, open).await;
     let opened = opened.map_err(NotTaken::surely)?;
-    let wait = open_session::wait_left(args.wait, began);
+    let (session, wait) = (session.get(), open_session::wait_left(args.wait, began));
 
     let mut traced = Traced::begin(&args.name);
     let acquired = tokio::select! {
@@ -254,4 +276,27 @@ async fn why_not(
     };
     let names = std::slice::from_ref(&args.name);
     obstacle::why_not(error, calls, args.terms.tier, names, args.wait).await
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_client::Rejection;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_session_that_was_opened_and_has_ended_unseen_is_opened_under_another_id() {
+        let session = Cell::new(random_session().unwrap());
+        let first = session.get();
+        let open = async |id| match id == first {
+            true => Err(CallError::Rejected(Rejection {
+                reason: Reason::SessionExists,
+                message: "the session id is in use".to_owned(),
+                may_have_happened: false,
+            })),
+            false => Ok(id),
+        };
+        let Ok(opened) = open_unused(&session, open).await else { panic!("it gives up") };
+        assert!(opened != first && opened == session.get(), "what is given back is the new one");
+    }
 }

@@ -89,6 +89,8 @@ async fn lead(
         election = election.wait(open_session::wait_left(wait, began));
     }
     let names = std::slice::from_ref(&args.name);
+    let (tier, is_quiet) = (TierArg::Correctness, args.child.is_quiet());
+    let show_wait = queue_display::show(names, tier, client, &calls, &status_events, is_quiet);
     let elected = tokio::select! {
         biased;
         // It was meant for the command, which will not begin.
@@ -97,9 +99,7 @@ async fn lead(
         problem = leaderless::noticed(args.wait, global) => {
             return supervise::not_held(&args.child, problem);
         }
-        never = queue_display::show(names, TierArg::Correctness, &calls, &status_events, args.child.is_quiet()) => {
-            match never {}
-        }
+        never = show_wait => match never {},
     };
     let problem = match elected {
         Ok(leadership) => {

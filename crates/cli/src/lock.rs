@@ -183,7 +183,7 @@ async fn wait_and_run(
         problem = leaderless::noticed(args.wait.filter(|_| !args.is_outside()), global) => {
             return not_held(problem, args, signals, session_end).await;
         }
-        never = show_wait(args, &calls, &status_events) => match never {},
+        never = show_wait(args, client, &calls, &status_events) => match never {},
     };
     traced.answered(&acquired);
     let problem = match acquired {
@@ -212,14 +212,17 @@ async fn wait_and_run(
 }
 
 /// A lock in Redis has no queue that could be shown.
-async fn show_wait(args: &LockArgs, calls: &Unary, status_events: &StatusEvents) -> Infallible {
-    match args.is_outside() {
-        true => std::future::pending().await,
-        false => {
-            let is_quiet = args.child.is_quiet();
-            queue_display::show(args.names(), args.terms.tier, calls, status_events, is_quiet).await
-        }
+async fn show_wait(
+    args: &LockArgs,
+    client: &Client,
+    calls: &Unary,
+    status_events: &StatusEvents,
+) -> Infallible {
+    if args.is_outside() {
+        return std::future::pending().await;
     }
+    let (names, tier, is_quiet) = (args.names(), args.terms.tier, args.child.is_quiet());
+    queue_display::show(names, tier, client, calls, status_events, is_quiet).await
 }
 
 async fn acquire(

@@ -2,15 +2,17 @@
 //! is in the way. With `--status-fd`: the place. Everywhere: that the cluster does not answer.
 
 use std::convert::Infallible;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use holdfast_client::unary::{CallError, Unary};
+use holdfast_client::{Circuit, CircuitState, Client};
 use holdfast_proto::v1;
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 use crate::duration::in_words;
 use crate::exit::Problem;
+use crate::nonblocking_output::NonblockingOutput;
 use crate::obstacle;
 use crate::output;
 use crate::status::OwnerInfo;
@@ -22,8 +24,6 @@ const FRAMES: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '�
 const FRAME_TIME: Duration = Duration::from_millis(100);
 /// How often the queue is read for a reader of the place.
 const READ_INTERVAL: Duration = Duration::from_secs(1);
-/// How often it is read for nothing but the warning that the cluster does not answer. Heartbeats are as frequent.
-const WARNING_INTERVAL: Duration = Duration::from_secs(5);
 /// A node without a leader needs a second or two to say why there is none.
 const READ_PATIENCE: Duration = Duration::from_millis(2_500);
 /// Of several names, so many are read.
@@ -31,10 +31,12 @@ const NAMES_MAX: usize = 8;
 /// A caller that gets the lock at once has nothing to read.
 const QUIET_TIME: Duration = Duration::from_millis(300);
 
-/// Shows it until it is dropped; never returns.
+/// Shows it until it is dropped; never returns. The session's heartbeats run on the same thread, so nothing here waits for
+/// a reader of stderr.
 pub(crate) async fn show(
     names: &[String],
     tier: TierArg,
+    client: &Client,
     calls: &Unary,
     status_events: &StatusEvents,
     is_quiet: bool,
@@ -42,22 +44,32 @@ pub(crate) async fn show(
     if is_quiet && !status_events.has_listener() {
         return std::future::pending().await;
     }
+    // A program that can start no thread waits all the same, and says nothing.
+    let Ok(stderr) = NonblockingOutput::on(io::stderr()) else {
+        return std::future::pending().await;
+    };
+    let say = |words: String| {
+        if !is_quiet {
+            stderr.write(output::message_line(&words));
+        }
+    };
     let on_terminal = !is_quiet
         && io::stderr().is_terminal()
         && std::env::var_os("TERM").is_none_or(|kind| kind != "dumb");
-    let has_reader = on_terminal || status_events.has_listener();
-    let read_interval = if has_reader { READ_INTERVAL } else { WARNING_INTERVAL };
-    tokio::time::sleep(if has_reader { QUIET_TIME } else { WARNING_INTERVAL }).await;
-    let since = Instant::now() - QUIET_TIME;
-    let mut line = on_terminal.then(Line::new);
     let calls = calls.clone().timeout(READ_PATIENCE);
+    if !on_terminal && !status_events.has_listener() {
+        return warn_of_outages(names, client.circuit(), &calls, say).await;
+    }
+    tokio::time::sleep(QUIET_TIME).await;
+    let since = Instant::now() - QUIET_TIME;
+    let mut line = on_terminal.then(|| Line::on(stderr.clone()));
     let mut frames = interval(FRAME_TIME);
     frames.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut view = QueueView::default();
     loop {
         let read = read_queues(names, tier, &calls);
         tokio::pin!(read);
-        let next_read = Instant::now() + read_interval;
+        let next_read = Instant::now() + READ_INTERVAL;
         let mut is_read = false;
         while Instant::now() < next_read || !is_read {
             tokio::select! {
@@ -66,26 +78,57 @@ pub(crate) async fn show(
                     let was_answered = view.no_answer.is_none();
                     view.take(now);
                     match &view.no_answer {
-                        Some(cause) if was_answered && !on_terminal && !is_quiet => {
-                            output::message(&format!("still waiting for {}: {cause}", names.join(",")));
-                        }
-                        None if !was_answered && !on_terminal && !is_quiet => {
-                            output::message(&format!("the cluster answers again; waiting for {}", names.join(",")));
-                        }
+                        Some(cause) if was_answered && !on_terminal => say(unanswered(names, cause)),
+                        None if !was_answered && !on_terminal => say(answered_again(names)),
                         _ => {}
                     }
                     if let Some(position) = view.news() {
                         status_events.waiting(position);
                     }
                 }
-                _ = frames.tick() => {
+                _ = frames.tick(), if line.is_some() => {
                     if let Some(line) = &mut line {
                         line.draw(|room| view.words(names, since.elapsed(), room));
                     }
                 }
+                () = sleep_until(next_read), if is_read => {}
             }
         }
     }
+}
+
+/// For a caller to whom the queue is not shown, which is not read for it: thousands may wait. Its session tells whether the
+/// cluster answers. The cluster is asked for the cause only.
+async fn warn_of_outages(
+    names: &[String],
+    mut circuit: Circuit,
+    calls: &Unary,
+    say: impl Fn(String),
+) -> Infallible {
+    loop {
+        while circuit.state() == CircuitState::Closed {
+            circuit.changed().await;
+        }
+        let cause = match calls.freezes().await {
+            Ok(_) => "the cluster does not answer the heartbeats of this session".to_owned(),
+            Err(error) => on_one_line(Problem::from(error).first_line()),
+        };
+        // A new leader may have been elected since.
+        if circuit.state() == CircuitState::Closed {
+            continue;
+        }
+        say(unanswered(names, &cause));
+        circuit.closed().await;
+        say(answered_again(names));
+    }
+}
+
+fn unanswered(names: &[String], cause: &str) -> String {
+    format!("still waiting for {}: {cause}", names.join(","))
+}
+
+fn answered_again(names: &[String]) -> String {
+    format!("the cluster answers again; waiting for {}", names.join(","))
 }
 
 /// What the caller knows of the queues in which it waits.
@@ -208,11 +251,12 @@ fn own_position(status: &v1::StatusResponse) -> Option<u64> {
 /// A line of the terminal that is drawn over and over, and removed at the end.
 struct Line {
     frame: usize,
+    terminal: NonblockingOutput,
 }
 
 impl Line {
-    fn new() -> Line {
-        Line { frame: 0 }
+    fn on(terminal: NonblockingOutput) -> Line {
+        Line { frame: 0, terminal }
     }
 
     fn draw(&mut self, words: impl Fn(usize) -> String) {
@@ -222,15 +266,13 @@ impl Line {
         // One less than there are columns, so that the terminal does not begin another line.
         let room = width.saturating_sub(3);
         let words: String = words(room).chars().take(room).collect();
-        let _ = write!(io::stderr(), "\r{} {words}\x1b[K", FRAMES[self.frame]);
-        let _ = io::stderr().flush();
+        self.terminal.write(format!("\r{} {words}\x1b[K", FRAMES[self.frame]));
     }
 }
 
 impl Drop for Line {
     fn drop(&mut self) {
-        let _ = write!(io::stderr(), "\r\x1b[K");
-        let _ = io::stderr().flush();
+        self.terminal.write("\r\x1b[K".to_owned());
     }
 }
 

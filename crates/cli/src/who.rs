@@ -138,8 +138,10 @@ impl Held {
     fn end(&mut self, event: PastEvent) {
         self.until = Some(event.time);
         self.until_unix_ms = Some(event.unix_ms);
-        self.held_for_ms = event.held_for_ms;
-        self.held_for_wall_ms = Some(event.unix_ms.saturating_sub(self.from_unix_ms));
+        let wall = event.unix_ms.saturating_sub(self.from_unix_ms);
+        self.held_for_wall_ms = Some(wall);
+        // The event of a conversion does not tell the cluster's time.
+        self.held_for_ms = event.held_for_ms.or(Some(wall));
         self.ended = Some(event.event);
         self.owner = self.owner.take().or(event.owner);
     }
@@ -276,6 +278,9 @@ mod tests {
             event(EventKind::Expired, "a", 5, 4_000),
         ];
         assert_eq!(told(3, events.clone()), [line("a", 1_000, Some(2_000), "converted")]);
+        let answer = HistoryResponse { events: events.clone(), ..Default::default() };
+        let converted = holds_of(3, history::events_of(answer)).remove(0);
+        assert_eq!(converted.held_for_ms, Some(1_000));
         assert_eq!(told(5, events), [line("a", 2_000, Some(4_000), "expired")]);
     }
 

@@ -94,9 +94,16 @@ struct HoldLease {
     own_deadline: Option<LogicalTime>,
     /// How long the hold had to live by itself when it was granted or last renewed.
     own_span: Duration,
+    unanswered_renewals: BTreeMap<RenewalId, UnansweredRenewal>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct UnansweredRenewal {
     /// A renewal can *shorten* a hold, and takes effect when it is applied, not when its answer comes.
-    /// So until there is one, the hold is not trusted past what the renewal leaves of it.
-    unanswered_renewals: BTreeMap<RenewalId, LocalTime>,
+    /// So until there is one, the hold is not trusted past what the renewal leaves of it. None: it keeps the TTL.
+    end: Option<LocalTime>,
+    /// Another renewal was answered since this one was first sent. Which of the two was applied last is not known.
+    is_overtaken: bool,
 }
 
 impl Leases {
@@ -170,24 +177,32 @@ impl Leases {
         self.holds.insert(hold, HoldLease { own_span, ..lease });
     }
 
-    /// A renewal that gives the hold this TTL goes out. Of several sendings the first counts. A renewal without an
-    /// answer bounds the hold for good, because it may have taken effect.
+    /// A renewal that gives the hold this TTL, or keeps the one it has, goes out. Of several sendings the first counts.
+    /// A renewal without an answer bounds the hold for good, because it may have taken effect.
     pub fn renewal_sent(
         &mut self,
         hold: HoldId,
         renewal: RenewalId,
         sent_at: LocalTime,
-        ttl: Duration,
+        ttl: Option<Duration>,
     ) {
         if let Some(lease) = self.holds.get_mut(&hold) {
-            lease.unanswered_renewals.entry(renewal).or_insert(safe_end(sent_at, ttl));
+            let end = ttl.map(|ttl| safe_end(sent_at, ttl));
+            let sent = UnansweredRenewal { end, is_overtaken: false };
+            lease.unanswered_renewals.entry(renewal).or_insert(sent);
         }
     }
 
+    /// The deadline of the renewal that was applied last counts. That is this one, if all others were answered before
+    /// it was sent. Otherwise the earlier deadline counts.
     pub fn renewed(&mut self, hold: HoldId, renewal: RenewalId, own_deadline: Option<LogicalTime>) {
         let Some(mut lease) = self.holds.remove(&hold) else { return };
-        lease.own_deadline = own_deadline;
-        lease.unanswered_renewals.remove(&renewal);
+        let sent = lease.unanswered_renewals.remove(&renewal);
+        let other = lease.own_deadline.filter(|_| sent.is_some_and(|sent| sent.is_overtaken));
+        lease.own_deadline = own_deadline.into_iter().chain(other).min();
+        for other in lease.unanswered_renewals.values_mut() {
+            other.is_overtaken = true;
+        }
         self.insert(hold, lease);
     }
 
@@ -246,7 +261,8 @@ impl Leases {
             Some(sample) => sample.safe_end_of(deadline),
             None => LocalTime(Duration::ZERO),
         });
-        deadline.into_iter().chain(lease.unanswered_renewals.values().copied()).min()
+        let renewals = lease.unanswered_renewals.values().filter_map(|sent| sent.end);
+        deadline.into_iter().chain(renewals).min()
     }
 
     fn sample_for(&self, lease: &HoldLease) -> Option<Sample> {
@@ -382,17 +398,38 @@ mod tests {
     fn a_renewal_that_shortens_a_hold_counts_from_its_sending_and_not_from_its_answer() {
         let mut leases = leases_with_ttl_30_s();
         leases.granted(HOLD, None);
-        leases.renewal_sent(HOLD, RenewalId(8), local_ms(2_000), Duration::from_secs(5));
+        leases.renewal_sent(HOLD, RenewalId(8), local_ms(2_000), Some(Duration::from_secs(5)));
         assert_eq!(leases.valid_until(HOLD), Some(local_ms(2_000 + 4_900 - 2)));
         assert!(leases.ends_before_session(HOLD));
         // Sent again, it may still be the first that took effect.
-        leases.renewal_sent(HOLD, RenewalId(8), local_ms(4_000), Duration::from_secs(5));
+        leases.renewal_sent(HOLD, RenewalId(8), local_ms(4_000), Some(Duration::from_secs(5)));
         assert_eq!(leases.valid_until(HOLD), Some(local_ms(2_000 + 4_900 - 2)));
         leases.renewed(HOLD, RenewalId(8), Some(LogicalTime(509_000)));
         assert_eq!(leases.valid_until(HOLD), Some(local_ms(1_000 + 8_820 - 2)));
-        leases.renewal_sent(HOLD, RenewalId(9), local_ms(3_000), Duration::from_millis(200));
+        leases.renewal_sent(HOLD, RenewalId(9), local_ms(3_000), Some(Duration::from_millis(200)));
         leases.renewal_refused(HOLD, RenewalId(9));
         assert_eq!(leases.valid_until(HOLD), Some(local_ms(1_000 + 8_820 - 2)));
+    }
+
+    /// The one keeps the hold without a TTL, the other gives it 5 s. Whichever is answered last, the other may have been
+    /// applied last.
+    #[test]
+    fn of_two_renewals_that_are_under_way_at_once_the_earlier_deadline_counts() {
+        let short = (RenewalId(9), Some(LogicalTime(506_000)));
+        for answers in [[(RenewalId(8), None), short], [short, (RenewalId(8), None)]] {
+            let mut leases = leases_with_ttl_30_s();
+            leases.granted(HOLD, None);
+            leases.renewal_sent(HOLD, RenewalId(8), local_ms(2_000), None);
+            leases.renewal_sent(HOLD, short.0, local_ms(2_000), Some(Duration::from_secs(5)));
+            for (renewal, deadline) in answers {
+                leases.renewed(HOLD, renewal, deadline);
+            }
+            assert_eq!(leases.valid_until(HOLD), Some(local_ms(1_000 + 5_880 - 2)), "{answers:?}");
+            // One that is sent after that is applied after that.
+            leases.renewal_sent(HOLD, RenewalId(10), local_ms(3_000), None);
+            leases.renewed(HOLD, RenewalId(10), Some(LogicalTime(508_000)));
+            assert_eq!(leases.valid_until(HOLD), Some(local_ms(1_000 + 7_840 - 2)));
+        }
     }
 
     #[test]

@@ -135,6 +135,9 @@ fn the_session_of_a_revoked_principal_ends_within_its_ttl_whatever_it_says() {
     for ms in [4_000, 9_000] {
         world.at(ms).touch("alice", 0);
         world.cancel("alice", ms, 77);
+        let alice = world.session("alice");
+        let left = world.table.session_time_left(alice);
+        assert_eq!(left, Some(Span::from_ms(10_000 - ms)), "a rejected heartbeat gives no time");
         world.touch("bob", 0);
     }
     world.at(10_001).apply(Command::Tick);

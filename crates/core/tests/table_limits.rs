@@ -155,6 +155,27 @@ fn a_lock_too_many_is_refused_and_one_that_is_there_can_be_awaited() {
 }
 
 #[test]
+fn in_a_full_table_an_operator_breaks_a_lock_and_makes_room_for_another() {
+    let mut world = World::limited(64 * KIB, 1_000);
+    let sessions = 1..10;
+    sessions.clone().for_each(|number| drop(world.open(number)));
+    let mut names = (0..).map(|number| format!("lock {number}"));
+    for number in sessions {
+        while !is_full(&world.acquire(number, &names.next().unwrap(), 0, 1_000)) {}
+    }
+    let bytes = Outcome::Rejected(Rejection::TooManyBytes { limit: 64 * KIB });
+    assert_eq!(world.acquire(9, "one more", 0, 1_000), bytes);
+    let (_, name, token) = world.held.last().cloned().unwrap();
+    let broken = world.apply(Command::Intervene(Intervention {
+        by: "olga".into(),
+        reason: "test".into(),
+        action: Action::Break { name, token: Some(token) },
+    }));
+    assert!(matches!(broken, Outcome::Intervened(Intervened::Broken { .. })), "{broken:?}");
+    assert!(matches!(world.acquire(9, "one more", 0, 900), Outcome::Granted(_)));
+}
+
+#[test]
 fn a_refusal_at_the_limit_takes_no_room_and_the_same_request_may_come_again() {
     let mut world = World::limited(1 << 20, 1);
     world.open(1);

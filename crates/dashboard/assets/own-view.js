@@ -11,6 +11,7 @@ export function ownView(own, why) {
       fact("Leader", leader(own)),
       fact("Voters", `${own.voters_reachable} of ${own.voters} reachable from node ${own.node}, ${own.voters_needed} needed`),
       fact("Meaning", "No lock is granted or released. Holders keep their locks until their leases end."),
+      own.disk_full ? fact("Disk", `the disk of node ${own.node} is full; make room on it`) : null,
       why ? fact("Answer", shown(why)) : null))),
     nodes(own),
     locks(own),

@@ -30,6 +30,7 @@ pub(crate) async fn serve<S: Source>(dashboard: Dashboard<S>) -> Result<Json<Val
         "version": own.cluster.version,
         "unix_ms": unix_ms(),
         "leader": group.leader,
+        "disk_full": own.cluster.disk_full,
         "leaderless_since_unix_ms": dashboard.live_status.borrow().leaderless_since_unix_ms(),
         "term": group.term,
         "applied_index": group.applied_index,

@@ -100,6 +100,22 @@ pub enum Delivery {
     },
 }
 
+impl Delivery {
+    /// How many names, tokens and the like it can list: its size in a frame is bounded by this number of them.
+    pub fn weight(&self) -> usize {
+        let listed = match self {
+            Delivery::Answer { answer, .. } => match &answer.result {
+                Ok(Outcome::GrantedAll(all) | Outcome::CancelTooLate(all)) => all.len(),
+                Ok(Outcome::Deadlock(cycle)) => cycle.len(),
+                _ => 1,
+            },
+            Delivery::Losses(losses) => losses.len(),
+            _ => 1,
+        };
+        listed.max(1)
+    }
+}
+
 /// Why a node could not complete an operation. This is not an answer of the lock table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unavailable {

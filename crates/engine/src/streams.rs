@@ -1,14 +1,14 @@
 //! The session streams that this node serves, and the deliveries for each.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use holdfast_core::{SessionId, StreamId};
 
 use crate::answer::{Delivery, StreamKey};
 use crate::planted::Bug;
 
-/// Keeps a frame far below the limit of clients, however long the names are.
-const DELIVERIES_PER_LIST_MAX: usize = 4_096;
+/// Keeps a frame far below the limit of clients, however long the names are and however many a delivery lists.
+const WEIGHT_PER_LIST_MAX: usize = 4_096;
 
 /// Why a stream takes no more deliveries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,9 +21,8 @@ pub enum CutOff {
 /// Deliveries are gathered and sent together, one list per stream. `S` is the host's handle of a stream.
 #[derive(Debug)]
 pub struct Streams<S> {
-    streams: HashMap<StreamKey, Stream<S>>,
-    /// The latest stream of each session, which gets the notices.
-    latest: HashMap<SessionId, StreamId>,
+    /// A session's streams are in the order in which its client opened them. The latest gets the notices.
+    streams: BTreeMap<StreamKey, Stream<S>>,
     /// Deliveries that are not sent yet.
     gathered: Vec<(StreamKey, Vec<Delivery>)>,
     /// Streams that have ended, and their last deliveries.
@@ -41,28 +40,17 @@ struct Stream<S> {
 
 impl<S> Default for Streams<S> {
     fn default() -> Streams<S> {
-        Streams {
-            streams: HashMap::new(),
-            latest: HashMap::new(),
-            gathered: Vec::new(),
-            ended: Vec::new(),
-        }
+        Streams { streams: BTreeMap::new(), gathered: Vec::new(), ended: Vec::new() }
     }
 }
 
 impl<S> Streams<S> {
     pub fn open(&mut self, key: StreamKey, handle: S) {
-        let latest = self.latest.entry(key.session).or_insert(key.stream);
-        let is_older = key.stream < *latest || Bug::NoticeToOlderStream.is_active();
-        *latest = if is_older { *latest } else { key.stream };
         self.streams.insert(key, Stream { handle, place: None, last_length: 0 });
     }
 
     /// False if it was closed before.
     pub fn close(&mut self, key: StreamKey) -> bool {
-        if self.latest.get(&key.session) == Some(&key.stream) {
-            self.latest.remove(&key.session);
-        }
         self.streams.remove(&key).is_some()
     }
 
@@ -85,28 +73,31 @@ impl<S> Streams<S> {
 
     /// Sends a notice to the session's latest stream.
     pub fn send_to_session(&mut self, session: SessionId, delivery: Delivery) {
-        if let Some(stream) = self.latest.get(&session).copied() {
-            self.send(StreamKey { session, stream }, delivery);
+        let key = |stream| StreamKey { session, stream: StreamId(stream) };
+        let mut streams = self.streams.range(key(0)..=key(u64::MAX));
+        let is_older = Bug::NoticeToOlderStream.is_active();
+        let stream = if is_older { streams.next() } else { streams.next_back() };
+        if let Some((stream, _)) = stream {
+            self.send(*stream, delivery);
         }
     }
 
     pub fn send_to_all(&mut self, notice: impl Fn() -> Delivery) {
-        for stream in self.keys() {
+        let streams: Vec<StreamKey> = self.streams.keys().copied().collect();
+        for stream in streams {
             self.send(stream, notice());
         }
     }
 
     /// Ends all streams, each with this last delivery.
     pub fn end_all(&mut self, last_delivery: impl Fn() -> Delivery) {
-        for key in self.keys() {
-            let Some(Stream { handle, place, .. }) = self.streams.remove(&key) else { continue };
+        for (_, Stream { handle, place, .. }) in std::mem::take(&mut self.streams) {
             let gathered = place.and_then(|place| self.gathered.get_mut(place));
             let mut list = gathered.map(|(_, list)| std::mem::take(list)).unwrap_or_default();
             list.push(last_delivery());
             self.ended.push((handle, list));
         }
         self.gathered.clear();
-        self.latest.clear();
     }
 
     /// Hands each stream its list. A stream whose client does not read is closed.
@@ -146,13 +137,6 @@ impl<S> Streams<S> {
     pub fn is_empty(&self) -> bool {
         self.streams.is_empty()
     }
-
-    /// In an order that is the same in every run.
-    fn keys(&self) -> Vec<StreamKey> {
-        let mut keys: Vec<StreamKey> = self.streams.keys().copied().collect();
-        keys.sort_unstable();
-        keys
-    }
 }
 
 fn in_pieces(
@@ -160,7 +144,14 @@ fn in_pieces(
     mut hand_over: impl FnMut(Vec<Delivery>) -> Result<(), CutOff>,
 ) -> Result<(), CutOff> {
     while !list.is_empty() {
-        let rest = list.split_off(list.len().min(DELIVERIES_PER_LIST_MAX));
+        let mut weight = 0;
+        let is_past = |delivery: &Delivery| {
+            weight += delivery.weight();
+            weight > WEIGHT_PER_LIST_MAX
+        };
+        // One that is too heavy by itself goes alone.
+        let length = list.iter().position(is_past).map_or(list.len(), |past| past.max(1));
+        let rest = list.split_off(length);
         hand_over(list)?;
         list = rest;
     }
@@ -169,7 +160,7 @@ fn in_pieces(
 
 #[cfg(test)]
 mod tests {
-    use holdfast_core::RequestId;
+    use holdfast_core::{FenceToken, RequestId};
 
     use super::*;
 
@@ -224,6 +215,21 @@ mod tests {
     }
 
     #[test]
+    fn when_the_latest_stream_closes_notices_go_to_the_latest_that_is_left() {
+        let mut streams = Streams::default();
+        [7, 8].into_iter().for_each(|stream| streams.open(key(1, stream), stream));
+        streams.close(key(1, 8));
+        streams.send_to_session(SessionId(1), queued(5));
+        assert_eq!(delivered(&mut streams), [(7, vec![5])]);
+        // It was forwarded by another node, and comes late.
+        streams.open(key(1, 6), 6);
+        streams.send_to_session(SessionId(1), queued(6));
+        assert_eq!(delivered(&mut streams), [(7, vec![6])]);
+        streams.send_to_session(SessionId(2), queued(7));
+        assert_eq!(delivered(&mut streams), []);
+    }
+
+    #[test]
     fn an_ending_stream_gets_its_last_deliveries_and_nothing_more() {
         let mut streams = Streams::default();
         streams.open(key(1, 1), 1);
@@ -243,16 +249,30 @@ mod tests {
             streams.send(key(session, 1), queued(1));
             streams.deliver(|(), _| Err(cut_off));
         }
-        assert_eq!(streams.keys(), [key(2, 1)]);
+        assert!(streams.streams.keys().eq([&key(2, 1)]));
     }
 
     #[test]
     fn a_long_delivery_list_is_split() {
         let mut streams = Streams::default();
         streams.open(key(1, 1), 1);
-        (0..2 * DELIVERIES_PER_LIST_MAX + 1).for_each(|_| streams.send(key(1, 1), queued(1)));
+        (0..2 * WEIGHT_PER_LIST_MAX + 1).for_each(|_| streams.send(key(1, 1), queued(1)));
         let lengths: Vec<usize> =
             delivered(&mut streams).iter().map(|(_, list)| list.len()).collect();
-        assert_eq!(lengths, [DELIVERIES_PER_LIST_MAX, DELIVERIES_PER_LIST_MAX, 1]);
+        assert_eq!(lengths, [WEIGHT_PER_LIST_MAX, WEIGHT_PER_LIST_MAX, 1]);
+    }
+
+    #[test]
+    fn a_list_of_deliveries_that_list_much_is_split_by_what_they_list() {
+        let mut streams = Streams::default();
+        streams.open(key(1, 1), 1);
+        let lost = |tokens: usize| Delivery::Losses(vec![(FenceToken(1), None); tokens]);
+        let halves = WEIGHT_PER_LIST_MAX / 2;
+        for tokens in [halves, halves, 1, 3 * WEIGHT_PER_LIST_MAX, halves, 1] {
+            streams.send(key(1, 1), lost(tokens));
+        }
+        let lengths: Vec<usize> =
+            delivered(&mut streams).iter().map(|(_, list)| list.len()).collect();
+        assert_eq!(lengths, [2, 1, 1, 2]);
     }
 }

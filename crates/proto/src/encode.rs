@@ -5,7 +5,7 @@ use holdfast_core::{
     CycleLink, EndReason, Grant, LogicalTime, Outcome, PublicSessionId, ReleaseAnswer, Span,
 };
 
-use crate::failure::rejected;
+use crate::failure::{rejected, rejected_in_efficiency_tier};
 use crate::plain::BorrowedGrant;
 use crate::v1::{self, answer};
 use crate::{Fence, Guarantee};
@@ -55,7 +55,10 @@ pub fn outcome(at: LogicalTime, outcome: &Outcome, guarantee: Guarantee) -> Opti
                 session_deadline_ms: session_deadline_ms(*session_deadline, guarantee),
             })
         }
-        Outcome::Rejected(rejection) => answer::Result::Failure(rejected(*rejection)),
+        Outcome::Rejected(rejection) => answer::Result::Failure(match guarantee {
+            Guarantee::Linearizable => rejected(*rejection),
+            Guarantee::BestEffort => rejected_in_efficiency_tier(*rejection),
+        }),
         Outcome::SessionOpen { .. }
         | Outcome::Queued { .. }
         | Outcome::Done

@@ -217,6 +217,28 @@ pub fn rejected(rejection: Rejection) -> Failure {
     Failure { retryable, may_have_happened, ..refused(reason, rejection.to_string()) }
 }
 
+/// The same for the efficiency tier. No operator can break its locks or change its limits, so the way out differs.
+pub(crate) fn rejected_in_efficiency_tier(rejection: Rejection) -> Failure {
+    const WAY_OUT: &str = "release locks of this tier, or end sessions that hold some; this limit is fixed, so take \
+                           other locks in the correctness tier";
+    let message = match rejection {
+        Rejection::TooManyLocks { limit } => {
+            format!("the efficiency tier has as many locks as it may have, {limit}; {WAY_OUT}")
+        }
+        Rejection::TooManyBytes { limit } => {
+            format!(
+                "the table of the efficiency tier is as large as it may be, {limit} bytes; {WAY_OUT}"
+            )
+        }
+        Rejection::SessionTooLarge { limit } => format!(
+            "the session takes as much of the efficiency tier's table as one session may, {limit} bytes; release \
+             locks of this session, or use shorter names or less metadata"
+        ),
+        _ => return rejected(rejection),
+    };
+    Failure { message, ..rejected(rejection) }
+}
+
 /// Of a status that carries no `holdfast-retryable`: another node, or a moment later, may do better
 /// unless the code says that this very request is wrong.
 fn worth_another_try(code: Code) -> bool {
@@ -236,6 +258,8 @@ fn words(status: &Status) -> String {
         status.code().description().to_owned()
     } else if is_not_grpc(status) {
         format!("the program there is no Holdfast node: its answer is not gRPC ({message})")
+    } else if has_no_grpc_status(status) {
+        format!("a proxy, or another program, answered instead of a node ({message})")
     } else if message.ends_with("http2 error") {
         format!("{message}; is this the client port of a Holdfast node?")
     } else {
@@ -243,8 +267,13 @@ fn words(status: &Status) -> String {
     }
 }
 
-/// Our library says so of an HTTP answer without the headers of gRPC: a web server or a proxy sent it.
+/// A web server answers so: it does not know the path. (A proxy in front of a node answers with another code.)
 fn is_not_grpc(status: &Status) -> bool {
+    status.code() == Code::Unimplemented && has_no_grpc_status(status)
+}
+
+/// Our library says so of an HTTP answer without the headers of gRPC.
+fn has_no_grpc_status(status: &Status) -> bool {
     status.message().contains("grpc-status header missing")
 }
 
@@ -271,6 +300,26 @@ fn flag_text(value: bool) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_full_table_of_the_efficiency_tier_names_no_command_that_changes_nothing_there() {
+        for full in [
+            Rejection::TooManyLocks { limit: 7 },
+            Rejection::TooManyBytes { limit: 7 },
+            Rejection::SessionTooLarge { limit: 7 },
+        ] {
+            let replicated = rejected(full);
+            assert!(replicated.message.contains("holdfast cluster limits"), "{replicated:?}");
+            let best_effort = rejected_in_efficiency_tier(full);
+            assert!(!best_effort.message.contains("cluster limits"), "{best_effort:?}");
+            assert!(best_effort.message.contains("efficiency tier"), "{best_effort:?}");
+            assert!(best_effort.message.contains("7"), "{best_effort:?}");
+            assert_eq!(best_effort.reason, replicated.reason);
+            assert_eq!(best_effort.retryable, replicated.retryable);
+        }
+        let other = rejected_in_efficiency_tier(Rejection::UnknownSession);
+        assert_eq!(other, rejected(Rejection::UnknownSession));
+    }
 
     fn every_reason() -> Vec<Reason> {
         (0..=100).filter_map(|number| Reason::try_from(number).ok()).collect()
@@ -310,6 +359,20 @@ mod tests {
         assert_eq!(failure.reason(), Reason::Unspecified);
         assert!(failure.retryable && failure.may_have_happened);
         assert_eq!(failure.message, "connection reset");
+    }
+
+    #[test]
+    fn a_proxy_that_refuses_or_lacks_a_node_is_not_called_another_program() {
+        let words =
+            |code: u16| format!("grpc-status header missing, mapped from HTTP status code {code}");
+        let denied = Failure::from_status(&Status::permission_denied(words(403)));
+        assert!(!denied.retryable, "other credentials are needed");
+        let no_node = Failure::from_status(&Status::unavailable(words(503)));
+        assert!(no_node.retryable);
+        for failure in [denied, no_node] {
+            assert!(failure.message.starts_with("a proxy, or another program,"), "{failure:?}");
+            assert!(failure.may_have_happened);
+        }
     }
 
     #[test]

@@ -338,6 +338,9 @@ impl Consensus {
 
     /// The next entry to apply. A membership change counts from here on. An impossible one is an error.
     pub(crate) fn next_committed(&mut self) -> Result<Option<Committed>, ImpossibleChange> {
+        if self.unapplied.front().is_some_and(|entry| self.is_early_own_removal(entry)) {
+            return Ok(None);
+        }
         self.unapplied.pop_front().map(|entry| self.committed(entry)).transpose()
     }
 
@@ -350,9 +353,11 @@ impl Consensus {
         is_plain.then(|| self.next_committed().ok().flatten()).flatten()
     }
 
-    /// Tells the library that all committed entries are applied.
+    /// Tells the library that all committed entries are applied, if they are.
     pub(crate) fn finish_applying(&mut self) {
-        self.raft.advance_apply();
+        if self.unapplied.is_empty() {
+            self.raft.advance_apply();
+        }
     }
 
     /// Copies the durable entries and state into the log that consensus reads.
@@ -366,6 +371,7 @@ impl Consensus {
             let metadata = snapshot.get_metadata();
             store.log.reset(metadata.index, metadata.term);
             store.members = metadata.get_conf_state().clone();
+            self.unapplied.retain(|entry| entry.index > metadata.index);
         }
         for entry in ready.entries() {
             store.log.append(from_raft_entry(entry));

@@ -224,6 +224,38 @@ fn a_leader_in_the_middle_of_its_own_removal_steps_down() {
     }
 }
 
+/// Of two voters, the one that is being removed leads when the end of the change is committed. It stops when it has
+/// applied its removal, as a process does. The voter that is left must not need its vote, even if the first message
+/// about the commit is lost.
+#[test]
+fn a_leader_applies_its_own_removal_when_the_new_voters_know_of_it() {
+    let mut cluster = Cluster::new(2);
+    cluster.commit(open(ALICE, 60_000));
+    let (stays, goes) = (NodeId(1), NodeId(2));
+    cluster.change(stays, remove(goes.0));
+    cluster.run_until("the other has the end of the change in its log", |cluster| {
+        cluster.replica(goes).membership().configuration.is_joint()
+    });
+    let end = cluster.replica(goes).progress().last_index;
+    // Its acknowledgement is lost with the leader.
+    cluster.kill(stays);
+    cluster.start(stays);
+    cluster.pause(stays);
+    cluster.run_for(ms(1_000));
+    cluster.resume(stays);
+    cluster.run_until("the one that is being removed commits the end", |cluster| {
+        cluster.replica(goes).progress().commit_index >= end
+    });
+    cluster.isolate(goes);
+    cluster.run_for(ms(200));
+    cluster.heal();
+    cluster
+        .run_until("it is removed", |cluster| !cluster.replica(goes).membership().is_member(goes));
+    cluster.kill(goes);
+    run_until_voters(&mut cluster, &[stays].into());
+    cluster.acquire(ALICE, "after it");
+}
+
 #[test]
 fn all_restart_from_snapshots_of_the_joint_state_and_complete_it() {
     let mut cluster = Cluster::new(5);

@@ -7,6 +7,8 @@
 //! - A request is *unfinished* until it has arrived whole. Unfinished requests are limited in number, and each has a
 //!   deadline ([`RequestBody`]).
 //! - Bytes count from their arrival to the end of the answer. What a message claims to have costs nothing.
+//! - Frames that this node relays between a client and the leader count as long as they wait here: those of the client as
+//!   bytes of requests, those of the leader as answers that are not read.
 //! - Answers that the transport has not written out yet count for their connection, which gets no more of them until
 //!   some are written ([`ResponseBody`]).
 //!
@@ -39,7 +41,7 @@ use self::call::Stage;
 use self::counts::{NoRoom, State};
 
 pub(crate) use self::body::{RequestBody, ResponseBody, Shape, late, overloaded};
-pub(crate) use self::call::{Call, TooMuch};
+pub(crate) use self::call::{Call, HeldBytes, TooMuch};
 pub(crate) use self::counts::PortUse;
 pub use self::descriptors::TooFewDescriptors;
 pub(crate) use self::descriptors::{Descriptors, NodeDescriptors};
@@ -87,6 +89,20 @@ enum Security {
     /// It speaks plaintext, and the port TLS.
     RefusedPlaintext,
     Certificate(RemoteCertificate),
+}
+
+/// Bytes of another node's answers that no answer was made of yet.
+#[derive(Debug)]
+pub(crate) struct RelayedBytes {
+    connection: Arc<Connection>,
+    bytes: usize,
+}
+
+impl Drop for RelayedBytes {
+    fn drop(&mut self) {
+        let Connection { port, number, .. } = &*self.connection;
+        port.lock().change_relayed(*number, |relayed| relayed - self.bytes);
+    }
 }
 
 /// Held by the owner of the socket. The connection counts until it is dropped.
@@ -385,6 +401,13 @@ impl Connection {
         let of_address = state.addresses.get(&self.address).map_or(0, |of| of.unwritten);
         of_address >= limits.unwritten_per_address_max
             || state.used.unwritten >= limits.unwritten_max
+    }
+
+    /// What another node has said to the client counts among what the address and all clients leave unread, until the
+    /// guard is dropped. The connection's own limit is for what is made of it.
+    pub(crate) fn hold_relayed(self: &Arc<Self>, bytes: usize) -> RelayedBytes {
+        self.port.lock().change_relayed(self.number, |relayed| relayed + bytes);
+        RelayedBytes { connection: Arc::clone(self), bytes }
     }
 
     fn is_written(&self, bytes: usize) {

@@ -32,11 +32,12 @@ use holdfast_core::{
 use holdfast_engine::{Answer, BootTime, Delivery, StreamKey, Unavailable};
 use holdfast_service::Admitted;
 use tokio::sync::Notify;
+use tokio::sync::mpsc::WeakSender;
 use tokio::time::sleep;
 
 use self::term_table::TermTable;
 use crate::boot_clock;
-use crate::metrics::Operations;
+use crate::metrics::EfficiencyMetrics;
 use crate::outbox::{ReplyTo, TaskOutbox, put_all};
 
 /// How long to wait before another look at what is due, if this node is not sure that it leads.
@@ -56,8 +57,8 @@ pub(crate) struct EfficiencyTier {
     sessions: AtomicUsize,
     /// Something is due earlier than was last believed.
     earlier: Notify,
-    /// What came of requests. Counted under the lock of the state, so that one thread at a time does.
-    operations: Arc<Operations>,
+    /// Counted under the lock of the state, so that one thread at a time does.
+    metrics: Arc<EfficiencyMetrics>,
 }
 
 #[derive(Debug, Default)]
@@ -74,13 +75,13 @@ impl EfficiencyTier {
         EfficiencyTier::counting(Arc::default())
     }
 
-    pub(crate) fn counting(operations: Arc<Operations>) -> EfficiencyTier {
+    pub(crate) fn counting(metrics: Arc<EfficiencyMetrics>) -> EfficiencyTier {
         EfficiencyTier {
             started: boot_clock::now(),
             state: Mutex::default(),
             sessions: AtomicUsize::new(0),
             earlier: Notify::new(),
-            operations,
+            metrics,
         }
     }
 
@@ -90,7 +91,7 @@ impl EfficiencyTier {
     pub(crate) fn begin_term(&self, term: u64, opens: BootTime) {
         let mut state = self.state();
         state.end_term_table(Unavailable::LeadershipLost { leader: None });
-        state.table = TermTable::new(term, self.at(opens), Arc::clone(&self.operations));
+        state.table = TermTable::new(term, self.at(opens), Arc::clone(&self.metrics));
         self.sessions.store(0, Ordering::Relaxed);
     }
 
@@ -135,7 +136,7 @@ impl EfficiencyTier {
         table.begin_entry(now);
         table.end_session(now, session, streams);
         self.sessions.store(table.session_count(), Ordering::Relaxed);
-        self.look_in_time(&mut state);
+        self.table_changed(&mut state);
     }
 
     pub(crate) fn is_in_use(&self) -> bool {
@@ -144,13 +145,15 @@ impl EfficiencyTier {
 
     // ---- for those who serve clients ----
 
-    /// What happens in this tier to the stream's session is told there.
-    pub(crate) fn open_stream(&self, stream: StreamKey, outbox: TaskOutbox) {
+    /// What happens in this tier to the stream's session is told there, until the guard is dropped.
+    pub(crate) fn open_stream(
+        self: &Arc<Self>,
+        stream: StreamKey,
+        outbox: TaskOutbox,
+    ) -> TierStream {
+        let guard = TierStream { tier: Arc::clone(self), stream, outbox: outbox.downgrade() };
         self.state().streams.open(stream, outbox);
-    }
-
-    pub(crate) fn close_stream(&self, stream: StreamKey) {
-        self.state().streams.close(stream);
+        guard
     }
 
     /// Carries out the operations of one session, in order. Gives them back untouched if this node is not sure
@@ -171,7 +174,7 @@ impl EfficiencyTier {
             table.carry_out(now, command.into_inner(), reply, streams);
         }
         put_all(streams);
-        self.look_in_time(&mut state);
+        self.table_changed(&mut state);
         Ok(())
     }
 
@@ -183,7 +186,7 @@ impl EfficiencyTier {
         table.begin_entry(now);
         table.abandon(now, session, request, streams);
         put_all(streams);
-        self.look_in_time(&mut state);
+        self.table_changed(&mut state);
     }
 
     /// How long it takes until this term's grants can begin.
@@ -226,6 +229,7 @@ impl EfficiencyTier {
         if is_sure {
             table.run_due(now, streams);
             put_all(streams);
+            table.measure();
         }
         *next_look = table.next_deadline();
         match *next_look {
@@ -238,10 +242,11 @@ impl EfficiencyTier {
         }
     }
 
-    /// Wakes [`keep_time`] if it would look too late.
-    fn look_in_time(&self, state: &mut State) {
-        let next = state.table.as_ref().and_then(TermTable::next_deadline);
-        if let Some(next) = next
+    /// Shows the table's size, and wakes [`keep_time`] if it would look too late.
+    fn table_changed(&self, state: &mut State) {
+        let Some(table) = &mut state.table else { return };
+        table.measure();
+        if let Some(next) = table.next_deadline()
             && state.next_look.is_none_or(|look| next < look)
         {
             state.next_look = Some(next);
@@ -266,6 +271,27 @@ impl EfficiencyTier {
             self.state.clear_poison();
             state
         })
+    }
+}
+
+/// A stream that is told what happens in this tier. Dropping it closes the stream, also after a panic.
+#[derive(Debug)]
+pub(crate) struct TierStream {
+    tier: Arc<EfficiencyTier>,
+    stream: StreamKey,
+    outbox: WeakSender<Vec<Delivery>>,
+}
+
+impl Drop for TierStream {
+    fn drop(&mut self) {
+        let mut state = self.tier.state();
+        // Another connection may have opened the same stream since.
+        let is_same = |own: TaskOutbox| {
+            state.streams.get(self.stream).is_some_and(|open| open.same_channel(&own))
+        };
+        if self.outbox.upgrade().is_some_and(is_same) {
+            state.streams.close(self.stream);
+        }
     }
 }
 

@@ -66,8 +66,7 @@ const SIZE_BOUNDS: &[u64] =
 #[derive(Debug)]
 pub(crate) struct Metrics {
     pub(crate) operations: Operations,
-    /// Counted by the thread that carries them out, under the lock of that tier.
-    pub(crate) efficiency_operations: Arc<Operations>,
+    pub(crate) efficiency: Arc<EfficiencyMetrics>,
     /// Acquires that were granted without a wait in the queue, and those that were after one.
     pub(crate) granted_at_once: Distribution,
     pub(crate) granted_after_wait: Distribution,
@@ -185,11 +184,21 @@ pub(crate) fn ending(reason: holdfast_core::EndReason) -> usize {
 /// The holder gave it back.
 pub(crate) const RELEASED: usize = 0;
 
+/// What the efficiency tier counts, under the lock of that tier.
+#[derive(Debug, Default)]
+pub(crate) struct EfficiencyMetrics {
+    pub(crate) operations: Operations,
+    pub(crate) full_refusals: Tally,
+    pub(crate) deadlock_searches_skipped: Tally,
+    pub(crate) locks: Level,
+    pub(crate) table_bytes: Level,
+}
+
 impl Metrics {
     pub(crate) fn new() -> Metrics {
         Metrics {
             operations: Operations::default(),
-            efficiency_operations: Arc::default(),
+            efficiency: Arc::default(),
             granted_at_once: Distribution::of_micros(OPERATION_BOUNDS_US),
             granted_after_wait: Distribution::of_micros(OPERATION_BOUNDS_US),
             hold_time: Distribution::of_micros(HOLD_BOUNDS_US),

@@ -190,7 +190,7 @@ impl Node {
 
         let events = Arc::new(EventRing::new(config.events_kept));
         let metrics = Arc::new(Metrics::new());
-        let memory = Arc::new(EfficiencyTier::counting(Arc::clone(&metrics.efficiency_operations)));
+        let memory = Arc::new(EfficiencyTier::counting(Arc::clone(&metrics.efficiency)));
         tasks.spawn(efficiency_tier::keep_time(Arc::clone(&memory)));
         let watchdog = Arc::new(LoopWatchdog::new());
         let traces = match &config.tracing {

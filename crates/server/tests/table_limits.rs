@@ -125,7 +125,8 @@ async fn a_full_table_refuses_new_locks_and_an_operator_can_raise_the_limit() {
     let leader = cluster.leader(node).await;
     let page = eventually("the leader has counted", async || {
         let (_, page) = http_get(&cluster.http_address(leader), "/metrics").await;
-        (!page.contains("holdfast_full_table_refusals_total 0")).then_some(page)
+        (!page.contains("holdfast_full_table_refusals_total{tier=\"correctness\"} 0"))
+            .then_some(page)
     })
     .await;
     for metric in ["holdfast_table_bytes_limit 131072", "holdfast_locks_limit 1000"] {

@@ -9,8 +9,8 @@ use std::time::Duration;
 use holdfast_proto::failure::REASON_KEY;
 use holdfast_proto::v1::election_service_client::ElectionServiceClient;
 use holdfast_proto::v1::{
-    AcquireAllRequest, AcquireRequest, CampaignRequest, ClusterStatusRequest, Grant, Member,
-    ReleaseOutcome, ReleaseRequest, StatusRequest, Tier, acquire_response,
+    AcquireAllRequest, AcquireRequest, CampaignRequest, ClusterStatusRequest, ConvertRequest,
+    Grant, Member, Mode, ReleaseOutcome, ReleaseRequest, StatusRequest, Tier, acquire_response,
 };
 use support::{Client, Cluster, PATIENCE, acquire, connect, eventually, open};
 use tokio::time::timeout;
@@ -210,6 +210,50 @@ async fn a_unary_call_that_is_given_up_leaves_no_waiter_and_no_hold() {
     let request = StatusRequest { name: "wallet".to_owned(), request_id: 0 };
     let status = client.status(request).await.unwrap().into_inner();
     assert_eq!((status.holder_count, status.waiter_count), (0, 0), "{status:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_convert_that_is_given_up_leaves_no_waiter_and_the_hold_as_it_was() {
+    let cluster = Cluster::start(1).await;
+    let mut client = cluster.client(0).await;
+    until_rules_are_adopted(&mut client).await;
+    let mut readers = Vec::new();
+    for _ in 0..2 {
+        let session = open(&mut client, 60_000).await;
+        let mut shared = acquire(&session, 1, "wallet", 0);
+        shared.mode = Mode::Shared.into();
+        let grant = granted(&mut client, shared).await.unwrap();
+        readers.push((session, grant));
+    }
+    let (session, held) = &readers[1];
+    let convert = |request_id| ConvertRequest {
+        session_id: session.clone(),
+        request_id,
+        name: "wallet".to_owned(),
+        token: held.token,
+        mode: Mode::Exclusive.into(),
+        wait_ms: 60_000,
+        ..Default::default()
+    };
+    // The deadline passes.
+    let mut request = Request::new(convert(2));
+    request.set_timeout(Duration::from_millis(300));
+    client.convert(request).await.unwrap_err();
+    until_waiters_are(&mut client, "wallet", 0).await;
+    // The caller hangs up.
+    let (mut other, request) = (cluster.client(0).await, convert(3));
+    let waiting = tokio::spawn(async move { other.convert(request).await });
+    until_waiters_are(&mut client, "wallet", 1).await;
+    waiting.abort();
+    until_waiters_are(&mut client, "wallet", 0).await;
+
+    // The other reader goes, and nothing is converted.
+    let (first, grant) = &readers[0];
+    client.release(release_request(first, 2, grant)).await.unwrap();
+    let request = StatusRequest { name: "wallet".to_owned(), request_id: 0 };
+    let status = client.status(request).await.unwrap().into_inner();
+    let holders: Vec<_> = status.holders.iter().map(|it| (it.token, it.mode())).collect();
+    assert_eq!(holders, [(held.token, Mode::Shared)], "{status:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -150,9 +150,10 @@ impl Poison {
         error: &io::Error,
     ) -> WriteError {
         match error.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                WriteError::NoSpace { file: file.to_owned() }
-            }
+            // The last one is the process's limit on the size of its files, which an operator can raise.
+            io::ErrorKind::StorageFull
+            | io::ErrorKind::QuotaExceeded
+            | io::ErrorKind::FileTooLarge => WriteError::NoSpace { file: file.to_owned() },
             _ => self.fatal(operation, file, error),
         }
     }

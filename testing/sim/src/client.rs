@@ -22,13 +22,12 @@ use holdfast_client_core::lease::LocalTime;
 use holdfast_client_core::session::{self as core, Config, Session, Settings, Success};
 use holdfast_core::command::{Action, Intervention};
 use holdfast_core::{
-    ActorId, Command, FenceToken, LockName, LogicalTime, Outcome, PublicSessionId, RequestId,
-    SessionId, StreamId,
+    ActorId, Command, FenceToken, Identity, LockName, LogicalTime, Outcome, Principal,
+    PublicSessionId, RequestId, SessionId, StreamId,
 };
 use holdfast_proto::v1::{Failure, Mode, Owner};
 
 use self::choose::Choice;
-use crate::administrator::identity;
 use crate::clock::LocalClock;
 use crate::history::{Believed, Input, Output as Returned, RealTime};
 use crate::message::{Answer, AnswerBody, Body, EndedStream, Notice, ReplyTo, Request, session_of};
@@ -553,7 +552,10 @@ impl Client {
                         &frame,
                         session,
                         program.is_unary,
-                        context.is_checked.then(|| identity(self.index)).flatten(),
+                        context
+                            .is_checked
+                            .then(|| principal(self.index).map(Identity::of))
+                            .flatten(),
                     );
                     let Some(opening) = opening else { return };
                     if let Some(link) = &mut program.link {
@@ -688,4 +690,9 @@ impl Program {
     fn asks_about(&self, name: &LockName) -> bool {
         self.calls.values().any(|asked| asked.names.contains(name))
     }
+}
+
+/// As whom a client is known where the policy is enforced.
+pub(crate) fn principal(client: usize) -> Option<Principal> {
+    Principal::parse(&format!("cert:client-{client}")).ok()
 }

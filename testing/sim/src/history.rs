@@ -7,6 +7,7 @@
 //! * [`Replicated`]: what the lock tables did, entry by entry. Only the simulation sees it.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use holdfast_core::command::{Action, Member, Mode, Policy, Terms};
 use holdfast_core::{ActorId, FenceToken, LockName, PublicSessionId, RequestId};
@@ -30,11 +31,16 @@ pub struct History {
     pub contacts: BTreeMap<SessionId, Vec<RealTime>>,
     /// From when on tables followed rules 2, as far as seen; none if they never did.
     pub rules_adopted: Option<LogicalTime>,
+    /// Among the entries of these ranges is one whose searches for deadlocks used up their steps, so that it queued
+    /// waits without a search.
+    pub searches_cut: Vec<RangeInclusive<LogIndex>>,
     pub end: RealTime,
     /// Set if it is that of a cluster that was restored from a backup.
     pub beginning: Option<Beginning>,
     /// When the network was so slow that a commit took long although there was a leader.
     pub slow: Vec<SlowSpan>,
+    /// When leaders waited for their disks, because these were slow or full.
+    pub slow_writes: Vec<(RealTime, RealTime)>,
     /// What nodes' clocks did besides running.
     pub clocks: ClockFaults,
     /// Some clock ran faster or slower than is trusted. Then only the tokens protect: nothing is promised
@@ -204,10 +210,23 @@ pub struct Take {
     pub terms: Terms,
 }
 
+impl History {
+    pub(crate) fn policy_changes(&self) -> bool {
+        let is_change =
+            |what: &Happening| matches!(what, Happening::Event(Event::AccessChanged { .. }));
+        self.replicated.iter().any(|replicated| is_change(&replicated.what))
+    }
+}
+
 impl Input {
     /// Is it an acquire, of whichever kind?
     pub(crate) fn is_acquire(&self) -> bool {
         matches!(self, Input::Acquire { .. } | Input::Take(_))
+    }
+
+    /// A session may do this whatever the policy says.
+    pub(crate) fn gives_up(&self) -> bool {
+        matches!(self, Input::Release { .. } | Input::Cancel { .. })
     }
 
     /// The names that an acquire wants.

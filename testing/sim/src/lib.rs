@@ -15,7 +15,6 @@
 //! * Requests travel one by one, not in frames of a stream; so they overtake each other more than they
 //!   do in the product.
 
-mod administrator;
 mod agenda;
 mod best_effort;
 pub mod check;
@@ -29,12 +28,11 @@ pub mod model;
 mod names;
 mod network;
 mod node;
-mod operator;
+mod options;
 mod plan;
 #[cfg(feature = "planted")]
 pub mod planted;
 mod recorder;
-mod restore;
 mod rng;
 mod run;
 mod settle;
@@ -45,5 +43,6 @@ mod world;
 
 pub use coverage::Coverage;
 pub use fault::FaultKind;
-pub use run::{Options, RunReport, run, run_with};
+pub use options::Options;
+pub use run::{RunReport, run, run_with};
 pub use workload::{CommandKind, Origin};

@@ -16,6 +16,7 @@
 mod account;
 mod explore;
 mod moves;
+mod setup;
 
 pub use explore::{Broken, Reached, explore};
 pub use moves::Move;

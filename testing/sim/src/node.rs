@@ -12,6 +12,7 @@ mod turn;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use holdfast_core::{Batch, ChangeAccess, Event, Limits, LogIndex, LogicalTime, SessionId, Span};
@@ -22,7 +23,7 @@ use holdfast_replica::{
 };
 use holdfast_wal::{Operation, SimDisk};
 
-use self::host::{CallLedger, SimHost};
+use self::host::{CallLedger, PublishedMark, SimHost};
 use self::log::Log;
 use self::tier::Tier;
 use crate::clock::LocalClock;
@@ -98,8 +99,8 @@ struct Running {
     ledger: CallLedger,
     tier: Tier,
     leadership: Leadership,
-    /// The present turn was handed to the disk.
-    is_writing: bool,
+    /// When the present turn was handed to the disk.
+    writes_since: Option<RealTime>,
     /// A snapshot is on disk, and not yet in the table.
     installed: Option<u64>,
     /// A turn that took longer counts as this long.
@@ -110,7 +111,7 @@ struct Running {
     /// Its table follows rules 2 or newer, and the recorder knows.
     rules_seen: bool,
     publishes: bool,
-    published_mark: publish::PublishedMark,
+    published_mark: PublishedMark,
     publisher_asked: Duration,
     uses_tier: bool,
     /// Which nodes it has heard of, and the newest format of log entries that they said to read.
@@ -191,6 +192,10 @@ pub(crate) enum Output {
         at: LogicalTime,
         digest: u64,
     },
+    /// A leader's disk is done with what it was given at this time.
+    Written {
+        since: RealTime,
+    },
     /// A leader committed something.
     Committed {
         term: u64,
@@ -199,6 +204,8 @@ pub(crate) enum Output {
     FollowsRulesTwo {
         at: LogicalTime,
     },
+    /// One of these entries used up the steps of its searches for deadlocks.
+    SearchesCut(RangeInclusive<LogIndex>),
     /// The leader proposed this.
     Proposed(Box<Batch>),
     Leadership(Leadership),
@@ -304,14 +311,14 @@ impl Node {
             ledger: CallLedger::default(),
             tier: Tier::default(),
             leadership: Leadership::default(),
-            is_writing: false,
+            writes_since: None,
             installed: None,
             stall_max,
             effects: Vec::new(),
             digested_at: 0,
             rules_seen: false,
             publishes: self.settings.publishes,
-            published_mark: publish::PublishedMark::default(),
+            published_mark: PublishedMark::default(),
             publisher_asked: Duration::ZERO,
             uses_tier: self.settings.uses_tier,
             met: BTreeMap::new(),
@@ -434,6 +441,10 @@ impl Node {
     pub(crate) fn can_write(&self) -> bool {
         let is_free = |running: &Running| !running.engine.is_in_turn();
         !self.is_paused() && self.running.as_deref().is_some_and(is_free)
+    }
+
+    pub(crate) fn has_input(&self) -> bool {
+        !self.inbox.is_empty()
     }
 
     /// It takes input soon: it runs, is not paused, and its loop is not stuck in the disk.

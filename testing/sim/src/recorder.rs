@@ -1,6 +1,7 @@
 //! Writes the history of a run.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use holdfast_core::{Batch, Command, LogIndex, LogicalTime, RequestId, SessionId};
 use holdfast_replica::NodeId;
@@ -153,6 +154,11 @@ impl Recorder {
     pub(crate) fn rules_two_followed(&mut self, at: LogicalTime) {
         let adopted = self.history.rules_adopted.get_or_insert(at);
         *adopted = at.min(*adopted);
+    }
+
+    /// A replica has applied these entries in one go, and one of them used up the steps of its searches.
+    pub(crate) fn searches_cut(&mut self, entries: RangeInclusive<LogIndex>) {
+        self.history.searches_cut.push(entries);
     }
 
     pub(crate) fn violation(&mut self, checker: &'static str, what: String) {

@@ -9,31 +9,9 @@ use crate::check::{self, ExpiryBound, Promises};
 use crate::coverage::Coverage;
 use crate::fault::FaultKind;
 use crate::history::{History, RealTime, Violation};
+use crate::options::Options;
 use crate::recorder::Recorder;
 use crate::world::World;
-
-/// What to do with a seed.
-#[derive(Clone, Copy, Debug)]
-pub struct Options {
-    /// How long faults go on; the run takes a little longer, to settle.
-    pub length: Duration,
-    /// Keep a trace that people can read.
-    pub readable: bool,
-    pub coverage: bool,
-    /// What may go wrong.
-    pub faults: &'static [FaultKind],
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            length: Duration::from_secs(20 * 60),
-            readable: false,
-            coverage: false,
-            faults: &FaultKind::ALL,
-        }
-    }
-}
 
 /// What came of a seed.
 #[derive(Debug)]

@@ -1,15 +1,20 @@
 //! The whole run in one value: nodes, clients, the network between them, and an agenda of what is to
 //! happen. One thread takes one thing at a time from the agenda; nothing else makes time pass.
 
+mod administrator;
 mod clients;
 mod messages;
+mod operator;
+mod restore;
 mod turns;
 
 use std::collections::BTreeMap;
 
 use holdfast_replica::NodeId;
 
-use crate::administrator::Administrator;
+use self::administrator::Administrator;
+use self::operator::Operator;
+use self::restore::{Backup, Remembered};
 use crate::agenda::Agenda;
 use crate::client::{self, Client, Write};
 use crate::clock::LocalClock;
@@ -20,12 +25,10 @@ use crate::message::{Endpoint, Message};
 use crate::names::Names;
 use crate::network::Network;
 use crate::node::{self, Build, Incoming, Node};
-use crate::operator::Operator;
+use crate::options::Options;
 use crate::plan::Plan;
 use crate::recorder::Recorder;
-use crate::restore::{Backup, Remembered};
 use crate::rng::Rng;
-use crate::run::Options;
 use crate::store::FencedStore;
 use crate::trace::Trace;
 

@@ -36,7 +36,7 @@ fn reading_along_changes_nothing() {
 #[test]
 fn every_command_takes_part() {
     let mut seen = [0; CommandKind::ALL.len()];
-    for seed in 1..=6 {
+    for seed in 1..=12 {
         let report = run_with(seed, Options { coverage: true, ..minutes(3) });
         let coverage = report.coverage.unwrap_or_default();
         for (count, command) in seen.iter_mut().zip(CommandKind::ALL) {

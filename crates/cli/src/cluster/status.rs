@@ -7,7 +7,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use holdfast_client::unary::Unary;
+use holdfast_client::UnavailableCause;
+use holdfast_client::unary::{CallError, Unary};
 use holdfast_proto::v1;
 use serde::Serialize;
 use tokio::task::JoinSet;
@@ -28,7 +29,8 @@ const CHECK_PATIENCE: Duration = Duration::from_secs(3);
 /// asks the other nodes.
 #[derive(Debug, Args)]
 #[command(after_help = "Exit codes: 0 there is a leader; 69 there is none, or no node answers.
-With --check also 75: there is a leader, but it does not hear from a voter.
+With --check also 75: there is a leader, but it does not hear from a voter. If a read fails though there is a leader, the
+command ends with the error of that read.
 
 Examples:
   holdfast cluster status
@@ -378,14 +380,30 @@ pub(super) async fn run(args: StatusArgs, global: &Global) -> Result<ExitCode, P
 /// A node may name a leader that stopped a moment ago. So a read has to be answered first, which takes a leader and a
 /// quorum. Then the leader's own view counts, if the leader can be asked: it knows which voters answer it.
 async fn check(calls: &Unary, global: &Global) -> Result<ExitCode, Problem> {
-    let is_served = calls.clone().timeout(CHECK_PATIENCE).freezes().await.is_ok();
+    let read = calls.clone().timeout(CHECK_PATIENCE).freezes().await;
     let mut answer = calls.cluster_status().await?;
-    if let Some(of_leader) = view_of_leader(calls, &answer).await {
+    let of_leader = view_of_leader(calls, &answer).await;
+    let is_served = is_served(read.map(|_| ()), of_leader.is_some())?;
+    if let Some(of_leader) = of_leader {
         answer = of_leader;
     }
     let health = Cluster::from(answer).health(is_served);
     output::show(global.output, &health)?;
     Ok(health.code())
+}
+
+/// Fails if a read failed for another reason than the lack of a leader: a refusal, or a leader that answers for itself and
+/// is overloaded or slow.
+fn is_served(read: Result<(), CallError>, leader_answers: bool) -> Result<bool, CallError> {
+    match read {
+        Ok(()) => Ok(true),
+        Err(CallError::Unavailable(unavailable))
+            if !leader_answers || unavailable.cause != UnavailableCause::Other =>
+        {
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 fn knows_no_leader(view: &v1::ClusterStatusResponse) -> bool {
@@ -418,6 +436,8 @@ impl From<v1::GroupStatus> for OwnView {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_client::{Rejection, Unavailable};
+
     use super::*;
 
     fn cluster(leader: u64, reachable: [bool; 3]) -> Cluster {
@@ -462,6 +482,25 @@ mod tests {
         }
         let stopped = cluster(2, [false, true, true]).health(false).to_table();
         assert_eq!(stopped, "no_leader: no leader answers, 3 of 3 voters reachable\n");
+    }
+
+    #[test]
+    fn a_read_that_fails_though_there_is_a_leader_is_told_as_what_it_is() {
+        let unavailable = |cause| {
+            let message = "127.0.0.1:7420: the node has too many requests".to_owned();
+            CallError::Unavailable(Unavailable { message, cause, may_have_happened: false })
+        };
+        let overloaded = unavailable(UnavailableCause::Other);
+        assert_eq!(is_served(Ok(()), true), Ok(true));
+        assert_eq!(is_served(Err(overloaded.clone()), true), Err(overloaded.clone()));
+        assert_eq!(is_served(Err(overloaded), false), Ok(false));
+        assert_eq!(is_served(Err(unavailable(UnavailableCause::NoLeader)), true), Ok(false));
+        let refused = CallError::Rejected(Rejection {
+            reason: v1::Reason::Overloaded,
+            message: "refused".to_owned(),
+            may_have_happened: false,
+        });
+        assert_eq!(is_served(Err(refused.clone()), false), Err(refused));
     }
 
     #[test]

@@ -12,6 +12,9 @@ use crate::support::{Cluster, PATIENCE, eventually, finished, output, text};
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/command_line.txt");
 const SECOND_PART: &str = "\n==== Messages ====\n";
 
+/// More would keep each other from starting in time.
+const AT_ONCE_MAX: usize = 8;
+
 /// All commands that need a cluster.
 const WITHOUT_CLUSTER: &[&str] = &[
     "holdfast status a",
@@ -47,10 +50,10 @@ const WITHOUT_CLUSTER: &[&str] = &[
     "holdfast lock a -- true",
     "holdfast lock a --wait 0s -- true",
     "holdfast elect a -- true",
-    "holdfast lock a --wait 2s -- true",
-    "holdfast lock a --wait 2s --quiet -- true",
-    "holdfast elect a --wait 2s -- true",
-    "holdfast acquire a --wait 2s",
+    "holdfast lock a --wait 6s -- true",
+    "holdfast lock a --wait 6s --quiet -- true",
+    "holdfast elect a --wait 6s -- true",
+    "holdfast acquire a --wait 6s",
     "holdfast lock a --tier efficiency --when-down go-without -- true",
     "holdfast --endpoints localhost status a",
     "holdfast --endpoints 127.0.0.1:99999 status a",
@@ -193,14 +196,18 @@ impl Shell {
     /// The outcomes of lines that do not depend on each other.
     async fn outcomes(self, lines: &'static [&'static str]) -> Vec<(&'static str, String)> {
         let shell = std::sync::Arc::new(self);
-        let mut running = JoinSet::new();
-        for (place, line) in lines.iter().enumerate() {
-            let shell = std::sync::Arc::clone(&shell);
-            running.spawn(async move { (place, *line, shell.outcome(line).await) });
+        let mut all = Vec::new();
+        for some in lines.chunks(AT_ONCE_MAX) {
+            let mut running = JoinSet::new();
+            for (place, line) in some.iter().enumerate() {
+                let shell = std::sync::Arc::clone(&shell);
+                running.spawn(async move { (place, *line, shell.outcome(line).await) });
+            }
+            let mut outcomes = running.join_all().await;
+            outcomes.sort();
+            all.extend(outcomes.into_iter().map(|(_, line, outcome)| (line, outcome)));
         }
-        let mut outcomes = running.join_all().await;
-        outcomes.sort();
-        outcomes.into_iter().map(|(_, line, outcome)| (line, outcome)).collect()
+        all
     }
 }
 
@@ -306,11 +313,11 @@ async fn without_quorum() -> String {
     let mut cluster = Cluster::start(3).await;
     let survivor = cluster.follower().await;
     let shell = Shell::of(&cluster, &cluster.client_address(survivor));
-    let holder = "holdfast lock held --ttl 12s -- sh -c 'touch begun; exec sleep 60'";
+    let holder = "holdfast lock held --ttl 30s -- sh -c 'touch begun; exec sleep 60'";
     let begun = shell.dir.path().join("begun");
     let holding = spawn(&shell, holder);
     wait_for_file(&begun).await;
-    let waiter = "holdfast lock held --wait 10s -- true";
+    let waiter = "holdfast lock held --wait 20s -- true";
     let waiting = spawn(&shell, waiter);
     eventually("the waiter is in the queue", PATIENCE, || async {
         (cluster.client().status("held").await.waiter_count == 1).then_some(())

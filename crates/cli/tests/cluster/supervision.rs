@@ -20,7 +20,7 @@ const GRACE: Duration = Duration::from_secs(3);
 const ALIVE: &str = "echo $$ > pid; while :; do date +%s%N > alive; sleep 0.02; done";
 
 /// The writing end of a pipe that is full; nobody reads while the other end lives.
-fn full_pipe() -> (OwnedFd, tokio::net::unix::pipe::Receiver) {
+pub(crate) fn full_pipe() -> (OwnedFd, tokio::net::unix::pipe::Receiver) {
     let (writer, reader) = tokio::net::unix::pipe::pipe().unwrap();
     while writer.try_write(&[b'.'; 4096]).is_ok() {}
     while writer.try_write(b".").is_ok() {}

@@ -442,11 +442,11 @@ fn logical_time_of(result: &AnswerResult) -> Option<LogicalTime> {
         AnswerResult::Open(answer) | AnswerResult::Resume(answer) => answer.logical_time_ms,
         AnswerResult::KeepAlive(answer) => answer.logical_time_ms,
         AnswerResult::Acquire(answer) => answer.logical_time_ms,
-        AnswerResult::Cancel(answer) => answer.logical_time_ms,
-        AnswerResult::Release(answer) => answer.logical_time_ms,
         AnswerResult::Renew(answer) => answer.logical_time_ms,
         AnswerResult::Proclaim(answer) => answer.logical_time_ms,
         AnswerResult::Transfer(answer) => answer.logical_time_ms,
+        // A session whose principal was revoked may still give up what it has, and that does not keep it alive.
+        AnswerResult::Cancel(_) | AnswerResult::Release(_) => return None,
         // The time of a read is in no entry of the log: no lease is measured by it.
         AnswerResult::Status(_) | AnswerResult::Close(_) | AnswerResult::Failure(_) => return None,
     };

@@ -246,7 +246,7 @@ impl<C> State<C> {
             let Some(entry) = self.requests.get_mut(id) else { continue };
             entry.what.write_to(&mut frame, id);
             let answer_due = LocalTime(now.0 + entry.what.own_wait() + self.answer_patience);
-            if let What::Asked(Request::Renew { hold, ttl: Some(ttl) }) = &entry.what {
+            if let What::Asked(Request::Renew { hold, ttl }) = &entry.what {
                 let (lease, ttl) = (hold.lease, *ttl);
                 if let Some(mut leases) = self.leases() {
                     leases.renewal_sent(lease, RenewalId(id), now, ttl);

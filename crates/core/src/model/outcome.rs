@@ -215,6 +215,18 @@ pub enum Rejection {
     AccessRefused(AccessRefusal),
 }
 
+impl Rejection {
+    /// The table has no room for the request, or the session has no more of it.
+    pub fn is_of_full_table(self) -> bool {
+        matches!(
+            self,
+            Rejection::TooManyLocks { .. }
+                | Rejection::TooManyBytes { .. }
+                | Rejection::SessionTooLarge { .. }
+        )
+    }
+}
+
 impl fmt::Display for Rejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Rejection::OtherPermits { limit } = self {

@@ -215,12 +215,15 @@ impl LockTable {
         losses.chain(shared.map(|(token, acquire)| (*token, Some(*acquire)))).collect()
     }
 
-    /// None if it is not open.
-    /// None if there is no such session.
-    pub fn session_ttl(&self, id: SessionId) -> Option<Span> {
-        Some(self.session_map().get(&id)?.ttl)
+    /// How long the session still lives if it is not heard of again, at most its TTL. None if there is no such session, or
+    /// its time is over.
+    pub fn session_time_left(&self, id: SessionId) -> Option<Span> {
+        let session = self.session_map().get(&id)?;
+        let left = session.deadline.since(self.now()).min(session.ttl);
+        (left > Span::ZERO).then_some(left)
     }
 
+    /// None if it is not open.
     pub fn session(&self, id: SessionId) -> Option<SessionSummary> {
         let session = self.session_map().get(&id)?;
         Some(SessionSummary {

@@ -74,11 +74,12 @@ impl<H: Host> Engine<H> {
         }
     }
 
-    /// A session that exists now existed when it was touched, or began since. In both cases it has its full TTL.
+    /// A session that exists now existed when it was touched, or began since. In both cases it has its full TTL, unless its
+    /// principal was revoked: then the touch was rejected, and the time goes on that it had.
     fn answer_touches(&mut self, group: GroupId, at: LogicalTime, touches: Touches<H>) {
         let Some(Group { replica, .. }) = self.groups.get(&group) else { return };
         let Touches { sessions, reply: to } = touches;
-        let ttl = |session: SessionId| replica.table().session_ttl(session);
+        let ttl = |session: SessionId| replica.table().session_time_left(session);
         let ttls: Vec<_> = sessions.into_iter().map(ttl).collect();
         let known = ttls.iter().flatten().count();
         self.out.host.touches_settled(known, ttls.len() - known);

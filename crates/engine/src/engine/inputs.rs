@@ -116,7 +116,7 @@ impl<H: Host> Engine<H> {
             let ticket = callers.call(&mut out.host, &command, reply, call, has_answer);
             if Bug::HeartbeatBeforeCommit.is_active()
                 && let Command::Touch { session, .. } = command
-                && let Some(ttl) = replica.table().session_ttl(session)
+                && let Some(ttl) = replica.table().session_time_left(session)
             {
                 let touched = holdfast_core::Outcome::Touched { ttl };
                 drop(callers.answer(ticket, replica.now(), touched, out));

@@ -58,12 +58,11 @@ pub struct FrameWriter {
     piece: Vec<u8>,
     /// They come after the answers.
     notices: Vec<u8>,
-    count: usize,
 }
 
 impl Default for FrameWriter {
     fn default() -> FrameWriter {
-        let mut writer = FrameWriter { piece: Vec::new(), notices: Vec::new(), count: 0 };
+        let mut writer = FrameWriter { piece: Vec::new(), notices: Vec::new() };
         writer.begin();
         writer
     }
@@ -76,7 +75,6 @@ impl FrameWriter {
     }
 
     pub fn granted(&mut self, request_id: u64, logical_time_ms: u64, grant: &BorrowedGrant<'_>) {
-        self.count += 1;
         let room = BYTES_BESIDES_NAME + grant.name.len();
         put_backwards(&mut self.piece, room, |before| {
             before.number(8, grant.acquire_request_id);
@@ -100,7 +98,6 @@ impl FrameWriter {
     }
 
     pub fn released(&mut self, request_id: u64, response: &ReleaseResponse) {
-        self.count += 1;
         put_backwards(&mut self.piece, BYTES_BESIDES_NAME, |before| {
             before.number(3, response.remaining.into());
             before.choice(2, response.outcome);
@@ -113,22 +110,11 @@ impl FrameWriter {
     }
 
     pub fn answer(&mut self, answer: &Answer) {
-        self.count += 1;
         encoding::message::encode(ANSWERS.into(), answer, &mut self.piece);
     }
 
     pub fn notice(&mut self, notice: &Notice) {
-        self.count += 1;
         encoding::message::encode(NOTICES.into(), notice, &mut self.notices);
-    }
-
-    /// Answers and notices.
-    pub fn len(&self) -> usize {
-        self.count
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.count == 0
     }
 
     /// The whole piece. None if its message is larger than one may be.
@@ -144,13 +130,12 @@ impl FrameWriter {
     pub fn clear(&mut self) {
         reuse(&mut self.piece);
         reuse(&mut self.notices);
-        self.count = 0;
         self.begin();
     }
 }
 
 impl fmt::Debug for FrameWriter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FrameWriter").field("count", &self.count).finish_non_exhaustive()
+        f.debug_struct("FrameWriter").field("bytes", &self.piece.len()).finish_non_exhaustive()
     }
 }

@@ -4,6 +4,11 @@
 //! to agree. The library could leave that state by itself. Here the replica proposes it: a leader that is not among the
 //! new voters must not lead after the change. It transfers leadership first, and the next leader leaves the joint
 //! state.
+//!
+//! A change counts on a node from when the node applies it. So a voter that has not heard that the joint state is left
+//! needs votes of the old voters, the removed one included. A leader that was elected with the end of its own removal
+//! in the log therefore applies it only when a majority of the new voters knows that it is committed. Its process ends
+//! after that.
 
 use protobuf::Message as _;
 use raft::StateRole;
@@ -79,6 +84,23 @@ impl Consensus {
         Ok(Committed { index, term, content })
     }
 
+    /// The entry removes this leader, and too few of the new voters know that it is committed. They learn it from this
+    /// leader. One that has lost their contact loses its leadership, and waits no longer.
+    pub(super) fn is_early_own_removal(&self, entry: &Entry) -> bool {
+        if !self.is_leader() || !is_end_of_change(entry) {
+            return false;
+        }
+        let configuration = from_conf_state(&self.raft.store().members);
+        if configuration.voters.contains(&self.here) {
+            return false;
+        }
+        let progress = self.raft.raft.prs();
+        let knows = |node: &&NodeId| {
+            progress.get(node.0).is_some_and(|progress| progress.committed_index >= entry.index)
+        };
+        configuration.voters.iter().filter(knows).count() <= configuration.voters.len() / 2
+    }
+
     fn apply_change(&mut self, bytes: &[u8]) -> Result<Content, String> {
         #[cfg_attr(not(feature = "planted"), expect(unused_mut, reason = "only a bug changes it"))]
         let mut change =
@@ -125,6 +147,12 @@ impl Consensus {
         }
         self.raft.mut_store().log.compact(1);
     }
+}
+
+/// Leaves the joint state. The only change without steps is that.
+fn is_end_of_change(entry: &Entry) -> bool {
+    entry.get_entry_type() == EntryType::EntryConfChangeV2
+        && ConfChangeV2::parse_from_bytes(&entry.data).is_ok_and(|change| change.changes.is_empty())
 }
 
 impl Step {

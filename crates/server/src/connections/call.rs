@@ -28,6 +28,13 @@ pub(super) enum Stage {
     Whole,
 }
 
+/// Bytes of a request that are kept after they were decoded. They count until this is dropped.
+#[derive(Debug)]
+pub(crate) struct HeldBytes {
+    call: Arc<Call>,
+    bytes: usize,
+}
+
 /// A limit was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TooMuch {
@@ -90,6 +97,12 @@ impl Call {
         Ok(())
     }
 
+    /// The same for bytes that are kept until the guard is dropped.
+    pub(crate) fn hold_bytes(self: &Arc<Self>, bytes: usize) -> Result<HeldBytes, TooMuch> {
+        self.take_bytes(bytes)?;
+        Ok(HeldBytes { call: Arc::clone(self), bytes })
+    }
+
     /// So many bytes are in use no more.
     pub(crate) fn give_back(&self, bytes: usize) {
         let mut state = self.connection.port.lock();
@@ -150,5 +163,11 @@ impl Drop for Call {
             Stage::Unfinished => self.end_unfinished(&mut state),
             Stage::NotOpen => {}
         }
+    }
+}
+
+impl Drop for HeldBytes {
+    fn drop(&mut self) {
+        self.call.give_back(self.bytes);
     }
 }

@@ -59,6 +59,8 @@ pub(super) struct Entry {
     pub(super) unfinished: usize,
     pub(super) bytes: usize,
     pub(super) unwritten: usize,
+    /// What another node has said to the client and no answer was made of. It counts for the address and the port.
+    pub(super) relayed: usize,
     /// Requests that were refused because of a limit.
     pub(super) refused: usize,
     /// Who waits until some of it is written.
@@ -107,11 +109,24 @@ impl State {
 
     pub(super) fn change_unwritten(&mut self, number: u64, change: impl Fn(usize) -> usize) {
         let Some(entry) = self.connections.get_mut(&number) else { return };
-        let before = entry.unwritten;
+        let (before, address) = (entry.unwritten, entry.connection.address);
         entry.unwritten = change(before);
-        self.used.unwritten = self.used.unwritten - before + entry.unwritten;
-        if let Some(of) = self.addresses.get_mut(&entry.connection.address) {
-            of.unwritten = of.unwritten - before + entry.unwritten;
+        let after = entry.unwritten;
+        self.change_unwritten_of(address, before, after);
+    }
+
+    pub(super) fn change_relayed(&mut self, number: u64, change: impl Fn(usize) -> usize) {
+        let Some(entry) = self.connections.get_mut(&number) else { return };
+        let (before, address) = (entry.relayed, entry.connection.address);
+        entry.relayed = change(before);
+        let after = entry.relayed;
+        self.change_unwritten_of(address, before, after);
+    }
+
+    fn change_unwritten_of(&mut self, address: IpAddr, before: usize, after: usize) {
+        self.used.unwritten = self.used.unwritten - before + after;
+        if let Some(of) = self.addresses.get_mut(&address) {
+            of.unwritten = of.unwritten - before + after;
         }
     }
 
@@ -131,6 +146,7 @@ impl State {
             unfinished: 0,
             bytes: 0,
             unwritten: 0,
+            relayed: 0,
             refused: 0,
             writers: Vec::new(),
             idle: None,
@@ -188,13 +204,13 @@ impl State {
         self.used.connections -= 1;
         self.used.unfinished -= entry.unfinished;
         self.used.bytes -= entry.bytes;
-        self.used.unwritten -= entry.unwritten;
+        self.used.unwritten -= entry.unwritten + entry.relayed;
         if let Some(of) = self.addresses.get_mut(&address) {
             of.connections -= 1;
             of.calls -= entry.calls;
             of.unfinished -= entry.unfinished;
             of.bytes -= entry.bytes;
-            of.unwritten -= entry.unwritten;
+            of.unwritten -= entry.unwritten + entry.relayed;
             if of.connections == 0 {
                 self.addresses.remove(&address);
             }

@@ -155,6 +155,22 @@ fn idle_connections_have_their_time() {
 }
 
 #[test]
+fn requests_that_are_being_answered_are_limited_for_each_address_and_probes_are_not() {
+    let limits = PortLimits { calls_per_address_max: 2, ..limits() };
+    let port = Connections::new(limits, Descriptors::without_limit());
+    let open = [1, 1, 2].map(|last| admit(&port, address(last)).unwrap());
+    let calls = [answered(&open[0]), answered(&open[1])];
+    for of_address in &open[..2] {
+        let refused = of_address.connection().begin_call().err();
+        assert_eq!(refused, Some(TooMuch::CallsOfAddress { max: 2 }));
+        assert!(of_address.connection().begin_probe().is_ok(), "a probe is answered at once");
+    }
+    assert!(open[2].connection().begin_call().is_ok(), "another address has its own");
+    drop(calls);
+    assert!(open[0].connection().begin_call().is_ok());
+}
+
+#[test]
 fn unfinished_requests_are_limited_for_each_connection_address_and_port() {
     let port = port();
     let open = [1, 1, 2].map(|last| admit(&port, address(last)).unwrap());

@@ -14,7 +14,7 @@ use holdfast_engine::{Answer, Delivery, Unavailable};
 use holdfast_replica::TOKENS_PER_TERM_BITS;
 
 use super::{Streams, answer};
-use crate::metrics::{Kind, Operations, Settled};
+use crate::metrics::{EfficiencyMetrics, Kind, Settled};
 use crate::outbox::{ReplyTo, put_all};
 
 /// No request takes more tokens than this.
@@ -30,7 +30,7 @@ const FOREVER: Span = Span::from_secs(1_000 * 365 * 24 * 60 * 60);
 pub(super) struct TermTable {
     term: u64,
     table: LockTable,
-    /// Of what is done in one go. What that may cost is bounded, as with an entry of a log.
+    /// Stands for an entry of a log: what its searches may cost together is bounded.
     entry: LogIndex,
     entry_began: LogicalTime,
     /// Nothing is granted before: until then a leader of before may believe that it still leads.
@@ -39,7 +39,9 @@ pub(super) struct TermTable {
     sure_until: LogicalTime,
     /// Acquires that stand in a queue.
     parked: HashMap<(SessionId, RequestId), Parked>,
-    operations: Arc<Operations>,
+    metrics: Arc<EfficiencyMetrics>,
+    /// Of the searches that the table has skipped, so many are in the metrics.
+    skipped_counted: u64,
     /// Empty between two commands.
     events: Vec<Event>,
 }
@@ -55,7 +57,7 @@ impl TermTable {
     pub(super) fn new(
         term: u64,
         opens: LogicalTime,
-        operations: Arc<Operations>,
+        metrics: Arc<EfficiencyMetrics>,
     ) -> Option<TermTable> {
         let token_floor = first_token_of(term)?;
         first_token_of(term + 1)?;
@@ -77,7 +79,8 @@ impl TermTable {
             opens,
             sure_until: LogicalTime::ZERO,
             parked: HashMap::new(),
-            operations,
+            metrics,
+            skipped_counted: 0,
             events: Vec::new(),
         })
     }
@@ -94,13 +97,9 @@ impl TermTable {
     /// cost no more than one large one.
     pub(super) fn begin_entry(&mut self, now: LogicalTime) {
         if now.since(self.entry_began) >= BUDGET_EVERY {
-            self.begin_entry_now(now);
+            self.entry.0 += 1;
+            self.entry_began = now;
         }
-    }
-
-    fn begin_entry_now(&mut self, now: LogicalTime) {
-        self.entry.0 += 1;
-        self.entry_began = now;
     }
 
     #[cfg(test)]
@@ -211,7 +210,9 @@ impl TermTable {
 
     /// Ends what is due, as much as may be done in one go. More is due if that is not all.
     pub(super) fn run_due(&mut self, now: LogicalTime, streams: &mut Streams) {
-        self.begin_entry_now(now);
+        self.begin_entry(now);
+        // Or else promotions that were left for later would wait for the next entry, and be due meanwhile.
+        self.table.renew_promotion_budget();
         self.end_due(now, streams);
     }
 
@@ -236,8 +237,10 @@ impl TermTable {
 
     /// Those who wait find a new queue at the next leader.
     pub(super) fn end(self, reason: Unavailable, streams: &mut Streams) {
+        self.metrics.locks.set(0);
+        self.metrics.table_bytes.set(0);
         for Parked { reply, kind } in self.parked.into_values() {
-            self.operations.add(kind, Settled::Unavailable);
+            self.metrics.operations.add(kind, Settled::Unavailable);
             answer(reply, Answer::failed(reason), streams);
         }
     }
@@ -249,9 +252,21 @@ impl TermTable {
     }
 
     fn settled(&self, kind: Kind, outcome: &Outcome) {
-        if let Some(settled) = Settled::of(outcome) {
-            self.operations.add(kind, settled);
+        if matches!(outcome, Outcome::Rejected(rejection) if rejection.is_of_full_table()) {
+            self.metrics.full_refusals.add(1);
         }
+        if let Some(settled) = Settled::of(outcome) {
+            self.metrics.operations.add(kind, settled);
+        }
+    }
+
+    /// Shows in the metrics how large the table is, and what was skipped.
+    pub(super) fn measure(&mut self) {
+        let skipped = self.table.search_cost().skipped;
+        self.metrics.deadlock_searches_skipped.add(skipped - self.skipped_counted);
+        self.skipped_counted = skipped;
+        self.metrics.locks.set(self.table.lock_count() as u64);
+        self.metrics.table_bytes.set(self.table.size_bytes());
     }
 
     fn notify_streams(&mut self, now: LogicalTime, streams: &mut Streams) {

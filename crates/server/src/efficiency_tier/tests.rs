@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_core::command::{
-    Acquire, AcquireAll, Call, HoldRef, Member, Mode, Owner, Policy, Terms,
+    Acquire, AcquireAll, Action, Call, HoldRef, Intervention, Member, Mode, Owner, Policy, Terms,
 };
 use holdfast_core::{
     ActorId, Command, EndReason, FenceToken, Grant, Limits, LockName, LogicalTime, Outcome,
-    PublicSessionId, Rejection, ReleaseAnswer, RequestId, SessionId, Span, StreamId,
+    PublicSessionId, Rejection, ReleaseAnswer, RequestId, SearchCost, SessionId, Span, StreamId,
 };
 use holdfast_engine::{Answer, Delivery, StreamKey, Unavailable};
 use tokio::sync::{mpsc, oneshot};
@@ -16,6 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::term_table::TermTable;
 use super::{EfficiencyTier, Streams};
 use crate::boot_clock;
+use crate::metrics::EfficiencyMetrics;
 use crate::outbox::{ReplyTo, put_all};
 
 const ALICE: SessionId = SessionId(0xa11ce);
@@ -32,11 +33,7 @@ struct Scene {
 
 impl Scene {
     fn new(term: u64) -> Scene {
-        let mut table = TermTable::new(term, at(0), Arc::default()).unwrap();
-        table.confirm(at(1_000_000));
-        for (session, public) in [(ALICE, 1), (BOB, 2), (CAROL, 3)] {
-            table.admit(at(0), session, PublicSessionId(public), Owner::default());
-        }
+        let table = table_of(term, Arc::default());
         Scene { table, streams: Streams::default(), now_ms: 0, last_request: 0 }
     }
 
@@ -90,6 +87,15 @@ impl Scene {
     fn run_due(&mut self) {
         self.table.run_due(at(self.now_ms), &mut self.streams);
     }
+}
+
+fn table_of(term: u64, metrics: Arc<EfficiencyMetrics>) -> TermTable {
+    let mut table = TermTable::new(term, at(0), metrics).unwrap();
+    table.confirm(at(1_000_000));
+    for (session, public) in [(ALICE, 1), (BOB, 2), (CAROL, 3)] {
+        table.admit(at(0), session, PublicSessionId(public), Owner::default());
+    }
+    table
 }
 
 fn at(ms: u64) -> LogicalTime {
@@ -336,10 +342,9 @@ fn a_tier_without_a_lease_returns_operations_and_serves_them_once_it_has_one() {
     assert!(try_once(&tier).is_none());
 }
 
-/// Each of them comes in a frame of its own, and would look at half of the queue.
-#[test]
-fn many_small_requests_behind_a_long_queue_cost_no_more_than_a_large_one() {
-    const ACQUIRES: u64 = 2_000;
+/// What Bob's acquires cost behind 12,000 waiters, a hundred of them in a millisecond, each in a frame of its own. Each
+/// would look at half of the queue.
+fn cost_of_acquires(acquires: u64, mut before_each_ms: impl FnMut(&mut Scene)) -> SearchCost {
     let mut scene = Scene::new(1);
     scene.granted(ALICE, None);
     for number in 0..12_000 {
@@ -356,16 +361,66 @@ fn many_small_requests_behind_a_long_queue_cost_no_more_than_a_large_one() {
     let own = LockName::new("own").unwrap();
     grant_in(scene.outcome(Command::Acquire(Acquire { call, actor, name: own, mode, terms })));
     let before = scene.table.search_cost();
-    for number in 0..ACQUIRES {
-        // A hundred in a millisecond.
+    for number in 0..acquires {
         scene.now_ms = 1_000 + number / 100;
+        if number % 100 == 0 {
+            before_each_ms(&mut scene);
+        }
         scene.table.begin_entry(at(scene.now_ms));
         let acquire = scene.acquire(BOB, 60_000, None);
         scene.send(acquire);
     }
     let after = scene.table.search_cost();
-    let (steps, skipped) = (after.steps - before.steps, after.skipped - before.skipped);
+    SearchCost { steps: after.steps - before.steps, skipped: after.skipped - before.skipped }
+}
+
+#[test]
+fn many_small_requests_behind_a_long_queue_cost_no_more_than_a_large_one() {
+    let cost = cost_of_acquires(2_000, |_| {});
     let bound = 3 * Limits::default().deadlock_walk_max as u64;
-    assert!(steps > 0 && steps <= bound, "{steps} steps in 20 ms");
-    assert!(skipped > ACQUIRES / 2, "{skipped}");
+    assert!(cost.steps > 0 && cost.steps <= bound, "{cost:?} in 20 ms");
+    assert!(cost.skipped > 1_000, "{cost:?}");
+}
+
+#[test]
+fn waits_that_end_each_millisecond_give_searches_no_more_to_spend() {
+    let cost = cost_of_acquires(2_000, Scene::run_due);
+    let bound = 3 * Limits::default().deadlock_walk_max as u64;
+    assert!(cost.steps > 0 && cost.steps <= bound, "{cost:?} in 20 ms");
+}
+
+#[test]
+fn a_full_table_is_counted_and_its_size_is_shown_until_the_term_ends() {
+    let metrics = Arc::<EfficiencyMetrics>::default();
+    let mut scene = Scene { table: table_of(1, Arc::clone(&metrics)), ..Scene::new(1) };
+    let action = Action::SetLimits { bytes: None, locks: Some(1) };
+    let (by, reason) = ("olga".into(), "test".into());
+    scene.outcome(Command::Intervene(Intervention { by, reason, action }));
+    scene.granted(ALICE, None);
+    let mut other = scene.acquire(BOB, 0, None);
+    if let Command::Acquire(acquire) = &mut other {
+        acquire.name = LockName::new("other").unwrap();
+    }
+    let refused = Outcome::Rejected(Rejection::TooManyLocks { limit: 1 });
+    assert_eq!(scene.outcome(other), refused);
+    scene.table.measure();
+    assert_eq!((metrics.full_refusals.get(), metrics.locks.get()), (1, 1));
+    assert!(metrics.table_bytes.get() > 0);
+    scene.table.end(Unavailable::LeadershipLost { leader: None }, &mut scene.streams);
+    assert_eq!((metrics.locks.get(), metrics.table_bytes.get()), (0, 0));
+}
+
+#[test]
+fn a_stream_is_told_until_its_guard_is_dropped_and_the_next_one_under_its_key_is_not_closed_with_it()
+ {
+    let tier = Arc::new(EfficiencyTier::new());
+    let key = StreamKey { session: ALICE, stream: StreamId(1) };
+    let (outbox, _told) = mpsc::channel(4);
+    let first = tier.open_stream(key, outbox);
+    let (outbox, _told) = mpsc::channel(4);
+    let second = tier.open_stream(key, outbox);
+    drop(first);
+    assert!(tier.state().streams.get(key).is_some(), "the second one has the stream");
+    drop(second);
+    assert!(tier.state().streams.get(key).is_none());
 }

@@ -195,8 +195,8 @@ impl Shown {
             None,
             MetricType::Counter,
         )?;
-        let tiers =
-            [("correctness", &metrics.operations), ("efficiency", &metrics.efficiency_operations)];
+        let efficiency = &metrics.efficiency;
+        let tiers = [("correctness", &metrics.operations), ("efficiency", &efficiency.operations)];
         for (tier, counted) in tiers {
             for (kind, outcome, count) in counted.each() {
                 operations
@@ -250,8 +250,8 @@ impl Shown {
         )?;
         page.counter(
             "holdfast_deadlock_searches_skipped",
-            "Requests queued without a search for deadlocks, because the searches of their log entry had reached their bound; counted by the leader",
-            metrics.deadlock_searches_skipped.get(),
+            "Requests queued without a search for deadlocks, because the searches of their log entry, or of 10 ms in the efficiency tier, had reached their bound; counted by the leader",
+            metrics.deadlock_searches_skipped.get() + efficiency.deadlock_searches_skipped.get(),
         )?;
         page.counters(
             "holdfast_holds_ended",
@@ -298,10 +298,21 @@ impl Shown {
             "How large the lock table may become; an operator can change it",
             metrics.table_bytes_limit.get(),
         )?;
-        page.counter(
+        page.gauge(
+            "holdfast_efficiency_locks",
+            "Names of the efficiency tier that are held or waited for; 0 on a node that does not lead",
+            efficiency.locks.get(),
+        )?;
+        page.gauge(
+            "holdfast_efficiency_table_bytes",
+            "Estimated size of the efficiency tier's table; 0 on a node that does not lead",
+            efficiency.table_bytes.get(),
+        )?;
+        page.counters(
             "holdfast_full_table_refusals",
-            "Requests that were refused because the lock table, or the session's part of it, is full",
-            metrics.full_refusals.get(),
+            "Requests that were refused because the lock table of their tier, or the session's part of it, is full",
+            [("correctness", &metrics.full_refusals), ("efficiency", &efficiency.full_refusals)]
+                .map(|(tier, count)| ([("tier", tier)], count.get())),
         )?;
         page.gauge("holdfast_waiters", "Places in all queues", metrics.waiters.get())?;
         page.gauge(

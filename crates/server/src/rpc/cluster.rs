@@ -19,11 +19,11 @@ use holdfast_proto::v1::{
     NodeStatus, ReplicaProgress, WaitClass,
 };
 use holdfast_replica::{DirectoryId, Role};
-use holdfast_service::{Admitted, Caller, Method};
+use holdfast_service::{Caller, Method};
 use tokio::time::timeout;
 
 use super::Rpc;
-use super::failure::{disks_full, took_too_long};
+use super::failure::took_too_long;
 use super::reads::changes_nothing;
 use super::route::Destination;
 use super::unary::CALL_TIMEOUT;
@@ -48,18 +48,9 @@ pub(super) async fn serve(
             return Ok(view);
         }
     }
-    let views = timeout(CALL_TIMEOUT, inspect(rpc, with_digests)).await;
+    let views = timeout(CALL_TIMEOUT, rpc.door.inspect(with_digests)).await;
     let views = changes_nothing(views.unwrap_or_else(|_| Err(took_too_long())))?;
     Ok(describe(rpc, views))
-}
-
-async fn inspect(rpc: &Rpc, with_digests: Admitted<bool>) -> Result<Vec<GroupView>, Failure> {
-    let views = rpc.door.inspect(with_digests).await;
-    views.map_err(
-        |failure| {
-            if rpc.has_full_disk() { disks_full(&[rpc.membership.me]) } else { failure }
-        },
-    )
 }
 
 fn describe(rpc: &Rpc, views: Vec<GroupView>) -> ClusterStatusResponse {
@@ -80,6 +71,7 @@ fn describe(rpc: &Rpc, views: Vec<GroupView>) -> ClusterStatusResponse {
         nodes: nodes.collect(),
         groups: views.into_iter().map(|view| group(view, &rpc.metrics)).collect(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        disk_full: rpc.has_full_disk(),
     }
 }
 

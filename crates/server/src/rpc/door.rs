@@ -17,7 +17,7 @@ use tokio::time::{sleep, timeout};
 
 use super::failure::{bug, dropped_by_shard, overloaded, stopping, unavailable, unsure};
 use crate::boot_clock;
-use crate::efficiency_tier::EfficiencyTier;
+use crate::efficiency_tier::{EfficiencyTier, TierStream};
 use crate::membership::Membership;
 use crate::outbox::{ReplyTo, TaskOutbox};
 use crate::shard::{
@@ -221,24 +221,22 @@ impl Door {
 
     // ---- streams ----
 
-    /// Both tiers tell the stream what happens to its session.
+    /// Both tiers tell the stream what happens to its session: the efficiency tier until the guard is dropped.
     pub(super) fn open_stream(
         &self,
         stream: StreamKey,
         outbox: TaskOutbox,
         deferrable: Deferrable,
         memory_outbox: TaskOutbox,
-    ) -> Result<(), Failure> {
+    ) -> Result<TierStream, Failure> {
         let opened = Input::StreamOpened { stream, outbox, deferrable };
         self.shard.send(opened).map_err(|_| self.no_room())?;
-        self.memory.open_stream(stream, memory_outbox);
-        Ok(())
+        Ok(self.memory.open_stream(stream, memory_outbox))
     }
 
     /// Must not be lost to a full inbox: a session whose stream the shard believes to be open would outlive its client
     /// by its TTL.
     pub(super) async fn close_stream(&self, stream: StreamKey, client_gone: bool) {
-        self.memory.close_stream(stream);
         while self.shard.send(Input::StreamClosed { stream, client_gone }).is_err() {
             if self.shard.is_gone() {
                 return;

@@ -8,7 +8,7 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use holdfast_proto::v1::{Failure, Reason};
+use holdfast_proto::v1::{ClusterStatusResponse, Failure, Reason};
 use holdfast_replica::NodeId;
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
@@ -47,6 +47,27 @@ enum MemberReply {
     DiskFull,
 }
 
+impl MemberReply {
+    /// None if the member does not say how it is.
+    fn of(answer: Result<ClusterStatusResponse, Failure>) -> Option<MemberReply> {
+        let view = match answer {
+            Ok(view) => view,
+            // The build before refuses instead of saying so in its view.
+            Err(failure) if failure.reason() == Reason::OutOfSpace => {
+                return Some(MemberReply::DiskFull);
+            }
+            Err(_) => return None,
+        };
+        Some(match view.groups.first() {
+            _ if view.disk_full => MemberReply::DiskFull,
+            Some(group) if group.leader > 0 => {
+                MemberReply::Leader { leader: NodeId(group.leader), term: group.term }
+            }
+            _ => MemberReply::NoLeader,
+        })
+    }
+}
+
 impl Rpc {
     /// What to tell a client, given that this node knows no leader.
     pub(super) async fn why_no_leader(&self) -> Failure {
@@ -80,19 +101,7 @@ impl Rpc {
             let members = Arc::clone(&self.members);
             asking.spawn(async move {
                 let answer = timeout(ASK_PATIENCE, members.own_view_of(node)).await;
-                let said = match answer.ok()? {
-                    Ok(view) => match view.groups.first() {
-                        Some(group) if group.leader > 0 => {
-                            MemberReply::Leader { leader: NodeId(group.leader), term: group.term }
-                        }
-                        _ => MemberReply::NoLeader,
-                    },
-                    Err(failure) => match failure.reason() {
-                        Reason::OutOfSpace => MemberReply::DiskFull,
-                        _ => return None,
-                    },
-                };
-                Some((node, said))
+                Some((node, MemberReply::of(answer.ok()?)?))
             });
         }
         asking.join_all().await.into_iter().flatten().collect()
@@ -167,6 +176,16 @@ mod tests {
             assert_eq!(failure.reason(), Reason::OutOfSpace, "{full:?}");
             assert!(failure.message.contains("make room"), "{}", failure.message);
         }
+    }
+
+    #[test]
+    fn a_member_with_a_full_disk_says_so_in_its_view_or_in_a_refusal() {
+        let view = ClusterStatusResponse { disk_full: true, ..Default::default() };
+        assert_eq!(MemberReply::of(Ok(view)), Some(MemberReply::DiskFull));
+        assert_eq!(MemberReply::of(Err(disks_full(&[TWO]))), Some(MemberReply::DiskFull));
+        let view = ClusterStatusResponse::default();
+        assert_eq!(MemberReply::of(Ok(view)), Some(MemberReply::NoLeader));
+        assert_eq!(MemberReply::of(Err(no_leader())), None);
     }
 
     #[test]

@@ -14,6 +14,7 @@
 mod admit;
 mod answers;
 mod body_end;
+mod byte_room;
 mod frame;
 mod framed;
 mod incoming;
@@ -38,7 +39,6 @@ use super::Rpc;
 use super::credentials::bind_opening;
 use super::grpc;
 use super::route::Destination;
-use crate::connections::Call;
 
 pub(super) use self::body_end::WatchBody;
 pub(super) use self::framed::{FramedConnection, FramedFrontEnd};
@@ -51,9 +51,7 @@ pub(super) fn serve(
     request: Request<Streaming<ClientFrame>>,
 ) -> Result<Response<Outgoing>, Status> {
     let caller = grpc::caller(request.extensions())?;
-    let call = request.extensions().get::<Arc<Call>>().cloned();
-    let incoming = Incoming::new(request);
-    Ok(Response::new(begin(rpc, caller, call, incoming)?))
+    Ok(Response::new(begin(rpc, caller, Incoming::new(request))?))
 }
 
 /// A stream of a client of another node.
@@ -63,21 +61,17 @@ pub(super) fn serve_forwarded(
     first: ForwardedFrame,
     frames: Streaming<ForwardedFrame>,
 ) -> Result<Outgoing, Failure> {
-    begin(rpc, caller, None, Incoming::Forwarded { first: Some(first), frames })
+    begin(rpc, caller, Incoming::Forwarded { first: Some(first), frames })
 }
 
-fn begin(
-    rpc: &Rpc,
-    caller: Caller,
-    call: Option<Arc<Call>>,
-    mut incoming: Incoming,
-) -> Result<Outgoing, Failure> {
+fn begin(rpc: &Rpc, caller: Caller, mut incoming: Incoming) -> Result<Outgoing, Failure> {
     let permit = rpc.door.begin(Method::Session)?;
-    let (sender, outgoing) = outgoing::pair(rpc);
+    let connection = incoming.call().map(|call| Arc::clone(call.connection()));
+    let (sender, outgoing) = outgoing::pair(rpc, connection);
     let rpc = rpc.clone();
     tokio::spawn(async move {
         let _permit = permit;
-        if let Err(failure) = run(&rpc, &caller, call.as_deref(), &mut incoming, &sender).await {
+        if let Err(failure) = run(&rpc, &caller, &mut incoming, &sender).await {
             sender.end(failure).await;
         }
     });
@@ -87,14 +81,15 @@ fn begin(
 async fn run(
     rpc: &Rpc,
     caller: &Caller,
-    call: Option<&Call>,
     incoming: &mut Incoming,
     sender: &OutgoingSender,
 ) -> Result<(), Failure> {
     rpc.door.admit(caller, Method::Session, ())?;
     let Some(first) = incoming.first().await? else { return Ok(()) };
     // Until here its connection counted as idle.
-    call.into_iter().for_each(Call::is_whole);
+    if let Some(call) = incoming.call() {
+        call.is_whole();
+    }
     let opening = Opening::decode(&first)?;
     match rpc.destination(caller, Method::Session).await? {
         Destination::Here => {

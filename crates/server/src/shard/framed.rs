@@ -187,8 +187,10 @@ pub(super) struct FramedConnections {
 #[derive(Debug)]
 struct Entry {
     connection: Box<dyn Connection>,
-    /// The stream that it has opened.
+    /// The stream that it has opened and not closed.
     stream: Option<StreamKey>,
+    /// Its code panicked. The next visit closes it.
+    has_panicked: bool,
     /// It is among those to be visited.
     is_ready: bool,
     /// It is among those with a deadline.
@@ -198,6 +200,9 @@ struct Entry {
 impl Entry {
     /// After a panic nothing of what it asked in this visit is done. Its client lives, and resumes its session.
     fn visit(&mut self, scratch: &mut [u8], frame: &mut FrameWriter) -> (Asked, AfterVisit) {
+        if self.has_panicked {
+            return self.close_after_panic();
+        }
         let visited = catch_unwind(AssertUnwindSafe(|| {
             let mut visit = Visit { scratch, frame, asked: Asked::default() };
             let after = self.connection.visit(&mut visit);
@@ -208,16 +213,23 @@ impl Entry {
                 if asked.opened.is_some() {
                     self.stream = asked.stream;
                 }
+                if asked.closed.is_some() {
+                    self.stream = None;
+                }
                 (asked, after)
             }
             Err(_) => {
                 frame.clear();
                 note_panic();
-                let closed = self.stream.map(|_| false);
-                let asked = Asked { stream: self.stream, closed, ..Asked::default() };
-                (asked, AfterVisit::Closed)
+                self.close_after_panic()
             }
         }
+    }
+
+    fn close_after_panic(&mut self) -> (Asked, AfterVisit) {
+        let stream = self.stream.take();
+        let asked = Asked { stream, closed: stream.map(|_| false), ..Asked::default() };
+        (asked, AfterVisit::Closed)
     }
 }
 
@@ -248,8 +260,16 @@ impl FramedConnections {
         if let Err(error) = connection.register(registry, Token(token), Arc::new(waker).into()) {
             return tracing::warn!(%error, "a client's connection cannot be served");
         }
-        self.connections
-            .insert(token, Entry { connection, stream: None, is_ready: true, is_timed: false });
+        self.connections.insert(
+            token,
+            Entry {
+                connection,
+                stream: None,
+                has_panicked: false,
+                is_ready: true,
+                is_timed: false,
+            },
+        );
         self.ready.push_back(token);
     }
 
@@ -314,7 +334,8 @@ impl FramedConnections {
         let Ok(delivered) = delivered else {
             frame.clear();
             note_panic();
-            self.remove(token);
+            entry.has_panicked = true;
+            Self::make_ready(&mut self.ready, token, entry);
             return Err(CutOff::Gone);
         };
         Self::keep_time(&mut self.timed, token, entry);
@@ -324,6 +345,9 @@ impl FramedConnections {
     pub(super) fn end(&mut self, token: usize, by: EndedBy) {
         if let Some(entry) = self.connections.get_mut(&token) {
             entry.connection.end(by);
+            if by == EndedBy::OtherConnection {
+                entry.stream = None;
+            }
             Self::make_ready(&mut self.ready, token, entry);
         }
     }

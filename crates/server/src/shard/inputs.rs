@@ -62,13 +62,13 @@ impl Shard {
             }
             Input::Read { group, query, reply } => engine.read(group, query, reply),
             Input::Reads { stream, group, reads } => engine.read_statuses(stream, group, reads),
-            // Their callers are told that this node stopped answering, and ask again.
-            Input::Inspect { reply, .. } if engine.is_halted() => drop(reply),
-            Input::ReadOwnTable { reply, .. } if engine.is_halted() => drop(reply),
+            // Both only read, so a full disk is no obstacle.
             Input::Inspect { with_digests, reply } => {
                 let views = engine.replicas().map(|(group, replica)| {
                     let digest = with_digests.then(|| self.digests.of(group, replica)).flatten();
-                    GroupView::of(group, replica, digest)
+                    let view = GroupView::of(group, replica, digest);
+                    // A node that cannot write follows no leader, and does not lead.
+                    GroupView { leader: view.leader.filter(|_| !engine.is_halted()), ..view }
                 });
                 let _ = reply.send(views.collect());
             }

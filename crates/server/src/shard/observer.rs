@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use holdfast_core::{Command, Event, LogicalTime, Outcome, Rejection};
+use holdfast_core::{Command, Event, LogicalTime, Outcome};
 use holdfast_engine::{Answer, ChangeAnswer, Host, ReadAnswer, TouchesAnswer, Unavailable, Wait};
 use holdfast_replica::{HandOverRefusal, NodeId};
 use tokio::sync::oneshot;
@@ -104,11 +104,9 @@ impl Host for Observer {
         }
         match outcome {
             Outcome::Queued { position } => self.metrics.queue_position.record(*position),
-            Outcome::Rejected(
-                Rejection::TooManyLocks { .. }
-                | Rejection::TooManyBytes { .. }
-                | Rejection::SessionTooLarge { .. },
-            ) => self.metrics.full_refusals.add(1),
+            Outcome::Rejected(rejection) if rejection.is_of_full_table() => {
+                self.metrics.full_refusals.add(1);
+            }
             _ => {}
         }
         let Some(settled) = Settled::of(outcome) else { return };

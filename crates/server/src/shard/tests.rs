@@ -16,7 +16,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
-use super::framed::tests::{EveryByte, OPEN};
+use super::framed::tests::{EveryByte, OPEN, PANIC_WHEN_ANSWERED};
 use super::{
     Answer, Channels, Deferrable, Delivery, FIRST_GROUP, GroupView, Input, Shard, ShardHandle,
     Step, StopReason, StreamKey, Unavailable, inbox,
@@ -290,6 +290,18 @@ fn a_framed_connections_operations_are_carried_out_and_answered() {
 }
 
 #[test]
+fn a_connection_that_panics_at_an_answer_is_closed_and_its_stream_with_it() {
+    let mut bench = Bench::new();
+    drop(bench.open_stream());
+    let (mut client, _told) = bench.connect();
+    client.write_all(&[OPEN]).unwrap();
+    bench.turn_until(|bench| bench.shard.engine.streams().get(FRAMED).is_some());
+    client.write_all(&[PANIC_WHEN_ANSWERED]).unwrap();
+    bench.turn_until(|bench| bench.shard.framed.len() == 0);
+    assert!(bench.shard.engine.streams().get(FRAMED).is_none(), "its stream is kept for ever");
+}
+
+#[test]
 fn a_connection_whose_stream_another_one_opens_is_ended() {
     let mut bench = Bench::new();
     let (mut first, _) = bench.connect();
@@ -328,6 +340,25 @@ fn while_the_disk_is_full_calls_and_framed_operations_are_refused() {
     let is_refusal = |delivery: &Delivery| matches!(delivery, Delivery::Answer { answer, .. } if answer.result == Err(Unavailable::OutOfSpace));
     assert!(refused.iter().all(is_refusal), "{refused:?}");
     assert_eq!(bench.shard.metrics.disk_full.get(), 0);
+}
+
+#[test]
+fn while_the_disk_is_full_the_nodes_own_view_is_answered_and_names_no_leader() {
+    let mut bench = Bench::new();
+    bench.shard.log.refusals = vec![full(), full()];
+    let _halted = bench.call(touch());
+    bench.shard.take_input(Duration::ZERO);
+    while bench.shard.advance().unwrap() != Step::Write {}
+    bench.shard.write().unwrap();
+    assert!(bench.shard.engine.is_halted());
+    let (reply, mut views) = oneshot::channel();
+    bench.send(Input::Inspect { with_digests: true, reply });
+    let (reply, mut table) = oneshot::channel();
+    bench.send(Input::ReadOwnTable { group: FIRST_GROUP, locks_max: 10, reply });
+    bench.shard.take_input(Duration::ZERO);
+    let views = views.try_recv().expect("the view is answered");
+    assert_eq!(views.iter().map(|view| view.leader).collect::<Vec<_>>(), [None]);
+    assert!(table.try_recv().is_ok());
 }
 
 #[test]

@@ -189,6 +189,17 @@ fn a_full_disk_refuses_the_turn_and_takes_it_once_there_is_room() {
     assert_eq!(indexes(&recovered(&disk)[&1]), [1, 2, 3]);
 }
 
+/// As the process's limit on the size of files says it.
+#[test]
+fn a_file_that_may_not_grow_refuses_the_turn_and_takes_it_once_it_may() {
+    let (disk, mut wal) = log_with_one_entry();
+    disk.fail_after(Operation::Write, 0, ErrorKind::FileTooLarge);
+    append(&mut wal, 1, 2, 1, b"b");
+    assert!(matches!(wal.sync_turn(), Err(WriteError::NoSpace { .. })));
+    wal.sync_turn().unwrap();
+    assert_eq!(indexes(&recovered(&disk)[&1]), [1, 2]);
+}
+
 #[test]
 fn a_turn_written_in_part_before_the_disk_was_full_is_completed_unchanged() {
     let (disk, mut wal) = log_with_one_entry();

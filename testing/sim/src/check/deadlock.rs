@@ -2,11 +2,15 @@
 //! one. The graph is worked out anew from the events, as simply as can be: whoever waits for an exclusive or a
 //! shared hold waits for every holder and everybody ahead with whom it could not share, and is stuck if one of them is;
 //! whoever waits for a permit is stuck if as many are stuck as there are permits.
+//!
+//! The searches of one entry share a number of steps. An entry that has used them up queues what follows without a search,
+//! as it says. What it queued so may close a cycle, and only that: a wait that was queued before the entry's last refusal
+//! as a deadlock had its search, and so has every wait of later entries.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use holdfast_core::command::{Action, Mode, Policy};
-use holdfast_core::{ActorId, EndReason, Event, LockName, RequestId, SessionId};
+use holdfast_core::{ActorId, EndReason, Event, LockName, Outcome, RequestId, SessionId};
 
 use super::evidence::Evidence;
 use super::findings::{Findings, Who};
@@ -21,7 +25,7 @@ struct Waiter {
     mode: Mode,
     /// It holds what it waits for.
     converts: bool,
-    /// It would rather be refused than wait for ever.
+    /// It would rather be refused than wait for ever, and the search for that was made.
     looks: bool,
 }
 
@@ -34,6 +38,8 @@ pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
     let mut permits: Permits<'_> = BTreeMap::new();
     for entry in history.log() {
         let mut may_close_a_cycle = false;
+        // Those queued since the entry was last seen to search.
+        let mut maybe_unsearched = BTreeSet::new();
         for event in &entry.events {
             holders.follow(event);
             match event {
@@ -55,7 +61,9 @@ pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
                         queue.push_back(waiter);
                     }
                     may_close_a_cycle = true;
+                    maybe_unsearched.insert((*session, *request));
                 }
+                Event::Refused { outcome: Outcome::Deadlock(_), .. } => maybe_unsearched.clear(),
                 Event::WaitEnded { names, session, request, .. } => {
                     for name in names.iter() {
                         if let Some(queue) = queues.get_mut(name) {
@@ -76,7 +84,21 @@ pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
                 _ => {}
             }
         }
-        if may_close_a_cycle && let Some(stuck) = stuck(&queues, &holders, &permits) {
+        if !may_close_a_cycle {
+            continue;
+        }
+        let mut found = stuck(&queues, &holders, &permits);
+        if let Some(those) = &found
+            && history.searches_cut.iter().any(|entries| entries.contains(&entry.index))
+        {
+            for waiter in queues.values_mut().flatten() {
+                if maybe_unsearched.contains(&waiter.who) && those.contains_key(&waiter.actor) {
+                    waiter.looks = false;
+                }
+            }
+            found = stuck(&queues, &holders, &permits);
+        }
+        if let Some(stuck) = found {
             let name = |(who, actor): Actor| format!("{}/{}", Who(who), actor.0);
             let mut words = Vec::new();
             for (waiter, obstacles) in &stuck {
@@ -185,6 +207,7 @@ mod tests {
     use super::check;
     use crate::check::test_history::*;
     use crate::history::Input;
+    use holdfast_core::LogIndex;
     use holdfast_core::command::{Mode, Policy};
 
     /// Sessions 1 and 2 hold a and b and wait for b and a, by this policy.
@@ -212,6 +235,30 @@ mod tests {
             story.log(3, [queued("a", 2, 2)]);
             assert_eq!(check(&story.evidence()).len(), violations, "{policy:?}");
         }
+    }
+
+    /// The last wait of an entry that had used up its steps closes a cycle.
+    #[test]
+    fn a_wait_that_was_queued_without_a_search_may_close_a_cycle() {
+        let cut = LogIndex(3)..=LogIndex(3);
+        let refused = || refused_as_deadlock("a", 3, 1);
+        let mut story = crossed(Policy::Detect);
+        story.log(3, [refused(), queued("a", 2, 2)]);
+        assert_eq!(check(&story.evidence()).len(), 1, "no steps were used up");
+        story.history.searches_cut.push(cut.clone());
+        assert_eq!(check(&story.evidence()), []);
+        // A later entry searches again.
+        story.ask(1, 3, take(&["c"]));
+        story.ask(4, 2, take(&["d"]));
+        story.log(4, [granted("c", 4, 1, 3), granted("d", 1, 4, 4), queued("c", 1, 3)]);
+        assert_eq!(check(&story.evidence()), []);
+        story.log(5, [queued("d", 4, 2)]);
+        assert_eq!(check(&story.evidence()).len(), 1);
+
+        let mut had_steps = crossed(Policy::Detect);
+        had_steps.history.searches_cut.push(cut);
+        had_steps.log(3, [queued("a", 2, 2), refused()]);
+        assert_eq!(check(&had_steps.evidence()).len(), 1, "the entry searched after it");
     }
 
     #[test]

@@ -4,6 +4,9 @@
 //! nothing later. Requests without an answer may have been heard too, so they count against the upper
 //! bound and not for the lower one. Every command that a session sends must be in the history, an attach as
 //! a touch.
+//!
+//! A session whose principal was revoked may give up what it has, and gets the answers that it missed. Neither keeps it
+//! alive. So where the policy changes, releases and cancels do not count, and a retry counts from its first sending.
 
 use std::collections::BTreeMap;
 
@@ -128,12 +131,15 @@ struct Known<'a> {
     operations: Vec<&'a ClientOperation>,
     ttl_ms: Option<u64>,
     linger_ms: Option<u64>,
+    policy_changes: bool,
 }
 
 fn sessions(history: &History) -> BTreeMap<SessionId, Known<'_>> {
     let mut sessions: BTreeMap<SessionId, Known<'_>> = BTreeMap::new();
+    let policy_changes = history.policy_changes();
     for operation in &history.operations {
         let known = sessions.entry(operation.session).or_default();
+        known.policy_changes = policy_changes;
         known.operations.push(operation);
         if let Input::OpenSession { ttl_ms } = operation.input {
             known.ttl_ms = Some(ttl_ms);
@@ -148,8 +154,19 @@ fn sessions(history: &History) -> BTreeMap<SessionId, Known<'_>> {
     sessions
 }
 
+/// When this was sent, if its answer proves that the lock table heard of the session then, and kept it alive.
+pub(super) fn kept_alive_at(operation: &ClientOperation, policy_changes: bool) -> Option<RealTime> {
+    if !proves_life(operation) {
+        return None;
+    }
+    match policy_changes {
+        true => (!operation.input.gives_up()).then_some(operation.invoked),
+        false => Some(operation.last_sent),
+    }
+}
+
 /// Does this answer prove that the lock table heard of the session, and knew it?
-pub(super) fn proves_life(operation: &ClientOperation) -> bool {
+fn proves_life(operation: &ClientOperation) -> bool {
     if matches!(operation.input, Input::Intervene(_)) {
         return false;
     }
@@ -195,8 +212,7 @@ impl Known<'_> {
             .operations
             .iter()
             .filter(answered_before)
-            .filter(|operation| proves_life(operation))
-            .map(|operation| operation.last_sent)
+            .filter_map(|operation| kept_alive_at(operation, self.policy_changes))
             .max();
         if let Some(last_sent) = last_sent
             && promises.is_early(history, last_sent, span_ms, at)
@@ -314,6 +330,10 @@ impl Known<'_> {
 }
 
 /// How long nobody led between two moments, or led with a clock that stood still, or could not get through.
+///
+/// What is due ends with an entry. Where the leader's disk is slow, that entry waits for the write that is under way, and
+/// takes a write of its own: neither takes longer than the longest one. (A write of which nothing is committed for so
+/// long that the leader is not known to have led counts as time without one.)
 pub(super) fn leaderless_us(history: &History, from: RealTime, to: RealTime) -> u64 {
     // Where replicas disagree, the later entry can be the one that was applied first.
     if to <= from {
@@ -332,10 +352,16 @@ pub(super) fn leaderless_us(history: &History, from: RealTime, to: RealTime) -> 
         covered_until = covered_until.max(end);
     }
     let slow = history.slow.iter().filter(|slow| slow.from <= to && from <= slow.to);
+    let is_within = |(begin, end): &&(RealTime, RealTime)| *begin <= to && from <= *end;
+    let is_led = |(begin, end): &&(RealTime, RealTime)| {
+        history.leaders.iter().any(|span| span.from <= *begin && *end <= span.to)
+    };
+    let writes = history.slow_writes.iter().filter(is_within).filter(is_led);
     leaderless
         + to.0.saturating_sub(covered_until)
         + history.clocks.stopped_us(from, to)
         + slow.map(|slow| slow.delay_us).max().unwrap_or_default()
+        + writes.map(|(begin, end)| 2 * (end.0 - begin.0)).max().unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -249,6 +249,15 @@ pub(super) fn wait_ended(lock: &str, session: u128, request: u64, outcome: Outco
     }
 }
 
+pub(super) fn refused_as_deadlock(lock: &str, session: u128, request: u64) -> Event {
+    Event::Refused {
+        names: Names::One(name(lock)),
+        session: SessionId(session),
+        request: RequestId(request),
+        outcome: Outcome::Deadlock(Box::default()),
+    }
+}
+
 pub(super) fn opened(session: u128) -> Event {
     Event::SessionOpened {
         session: SessionId(session),

@@ -108,6 +108,11 @@ mod tests {
 
     /// Request 1 of session 1 waits for 1 s from 0 on, stands in the queue from 100 on, and is out at `end`.
     fn violations(end: u64, outcome: Outcome) -> usize {
+        violations_with(&[], end, outcome)
+    }
+
+    /// With a leader that waited for its disk from and to these times.
+    fn violations_with(slow_writes: &[(u64, u64)], end: u64, outcome: Outcome) -> usize {
         let mut story = TestHistory::default();
         let input =
             Input::Acquire { name: name("a"), wait_ms: 1_000, ttl_ms: None, max_hold_ms: None };
@@ -116,6 +121,7 @@ mod tests {
         story.log_at(3, end, [wait_ended("a", 1, 1, outcome)]);
         let span = LeaderSpan { node: NodeId(1), term: 1, from: ms(0), to: ms(9_000) };
         story.history.leaders.push(span);
+        story.history.slow_writes = slow_writes.iter().map(|it| (ms(it.0), ms(it.1))).collect();
         let bound = ExpiryBound { grace_ms: 300, tick_ms: 50, delivery_ms: 0 };
         let promises = Promises { expiry_bound: Some(bound), ..Promises::default() };
         check(&story.evidence(), &promises).len()
@@ -136,5 +142,16 @@ mod tests {
     fn a_wait_that_goes_on_for_too_long_is_found() {
         assert_eq!(violations(1_510, Outcome::TimedOut), 0);
         assert_eq!(violations(1_520, Outcome::TimedOut), 1);
+    }
+
+    #[test]
+    fn a_wait_under_a_slow_disk_ends_with_the_write_after_the_one_under_way() {
+        // It is due at 1,100, in the first write. The second one makes the grace after a stall longer, the third ends it.
+        let slow_writes = [(1_000, 1_400), (1_400, 1_800), (1_800, 2_200)];
+        assert_eq!(violations_with(&[], 2_200, Outcome::TimedOut), 1);
+        assert_eq!(violations_with(&slow_writes, 2_200, Outcome::TimedOut), 0);
+        assert_eq!(violations_with(&slow_writes, 2_320, Outcome::TimedOut), 1);
+        let of_others = [(10, 90), (9_100, 9_900)];
+        assert_eq!(violations_with(&of_others, 2_200, Outcome::TimedOut), 1);
     }
 }

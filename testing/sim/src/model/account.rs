@@ -6,7 +6,7 @@ use holdfast_core::{
     Command, EndReason, Event, FenceToken, LockTable, Outcome, RequestId, SessionId,
 };
 
-use super::moves::{LINGER_MS, Names, PERMITS, TTL_MS, session_number};
+use super::setup::{LINGER_MS, Names, PERMITS, TTL_MS, session_number};
 use super::{NAMES_MAX, SESSIONS_MAX};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,7 +10,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use holdfast_core::{Command, Event, Limits, LockTable, LogIndex, LogicalTime, Outcome, Rejection};
 
 use super::account::Account;
-use super::moves::{Clients, Move, Names, moves};
+use super::moves::{Clients, Move, moves};
+use super::setup::Names;
 use super::{Kind, Scope};
 
 /// How far an exploration got without finding anything.

@@ -5,14 +5,13 @@ use holdfast_core::command::{
     Policy, Terms,
 };
 use holdfast_core::{
-    ActorId, Command, FenceToken, LockName, PublicSessionId, RequestId, SessionId, Span, StreamId,
+    ActorId, Command, FenceToken, LockName, PublicSessionId, RequestId, Span, StreamId,
 };
 
 use super::account::{Account, Holder};
-use super::{Kind, NAMES_MAX, SESSIONS_MAX, Scope};
+use super::setup::{LINGER_MS, Names, PERMITS, TTL_MS, session_id};
+use super::{Kind, SESSIONS_MAX, Scope};
 
-pub(super) const TTL_MS: u64 = 300;
-pub(super) const LINGER_MS: u64 = 100;
 const WAIT_MS: u64 = 200;
 const HOLD_TTL_MS: u64 = 100;
 const MAX_HOLD_MS: u64 = 200;
@@ -20,8 +19,6 @@ const DELAY_MS: u64 = 200;
 const FREEZE_MS: u64 = 200;
 const GRACE_MS: u64 = 200;
 const STREAM: StreamId = StreamId(1);
-/// As everybody says who does not leave it to an operator.
-pub(super) const PERMITS: u32 = 2;
 
 /// Clients and locks by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -143,24 +140,6 @@ pub(super) struct Client {
 }
 
 pub(super) type Clients = [Client; SESSIONS_MAX];
-
-/// The names of the locks, made once.
-#[derive(Debug)]
-pub(super) struct Names(Vec<LockName>);
-
-impl Names {
-    pub(super) fn new() -> Names {
-        Names(["a", "b"].iter().filter_map(|text| LockName::new(text).ok()).collect())
-    }
-
-    pub(super) fn number(&self, name: &LockName) -> Option<usize> {
-        self.0.iter().position(|known| known == name)
-    }
-
-    pub(super) fn get(&self, number: usize) -> &LockName {
-        &self.0[number.min(NAMES_MAX - 1)]
-    }
-}
 
 pub(super) fn moves(scope: &Scope, clients: &Clients, account: &Account) -> Vec<Move> {
     match scope.kind {
@@ -506,12 +485,4 @@ impl Operation {
 
 fn hold(name: LockName, token: u64) -> HoldRef {
     HoldRef { name, token: FenceToken(token), acquire: RequestId(0) }
-}
-
-pub(super) fn session_id(session: u8) -> SessionId {
-    SessionId(u128::from(session) + 1)
-}
-
-pub(super) fn session_number(session: SessionId) -> u8 {
-    u8::try_from(session.0.saturating_sub(1)).unwrap_or(u8::MAX)
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use holdfast_core::{Command, Outcome, Rejection, RequestId, SessionId, StreamId};
+use holdfast_core::{Command, Outcome, Rejection, RequestId, SessionId, Span, StreamId};
 use holdfast_engine::{Answer as EngineAnswer, Delivery, Host, ReadAnswer, ReadData, StreamKey};
 use holdfast_engine::{TouchesAnswer, Unavailable, Wait};
 
@@ -18,9 +18,16 @@ pub(super) struct SimHost;
 pub(super) enum Caller {
     Client(ReplyTo),
     /// What tells how far events are published.
-    Publisher(super::publish::PublishedMark),
+    Publisher(PublishedMark),
     /// It looks at the policy instead.
     Administrator,
+}
+
+/// What a leader said last of how far events are published, in its term.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct PublishedMark {
+    pub(super) term: u64,
+    pub(super) through: u64,
 }
 
 /// Who waits for a read.
@@ -243,8 +250,13 @@ pub(super) fn status(reply_to: ReplyTo, answer: Result<ReadAnswer, Unavailable>)
     Output::Answer(Box::new(Answer { reply_to, what }))
 }
 
-pub(super) fn touched(reply_to: ReplyTo, answer: TouchesAnswer) -> Output {
+/// The answer says how much time the session has left. This client counts on the whole TTL, so it takes no less for a
+/// heartbeat that was heard.
+pub(super) fn touched(reply_to: ReplyTo, answer: TouchesAnswer, whole: Option<Span>) -> Output {
     let what = match answer {
+        Ok(touched) if touched.ttls.first().copied().flatten() < whole => {
+            AnswerBody::Refused(Refusal::Overloaded)
+        }
         Ok(touched) => {
             let ttl = touched.ttls.first().copied().flatten();
             let unknown = Outcome::Rejected(Rejection::UnknownSession);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use holdfast_core::{Command, Event, LogIndex, LogicalTime, Publication};
 
-use super::host::Caller;
+use super::host::{Caller, PublishedMark};
 use super::log::GROUP;
 use super::{Output, Running};
 
@@ -15,13 +15,6 @@ use super::{Output, Running};
 const EVENTS_PER_MARK: u64 = 40;
 /// It asks again if it has no answer, as it has none while some member might not read that.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(5);
-
-/// What this leader said last, in its term.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct PublishedMark {
-    term: u64,
-    through: u64,
-}
 
 impl Running {
     pub(super) fn record_publication(&mut self, now: Duration) {

@@ -8,7 +8,7 @@ use super::{Due, World, index_of};
 use crate::history::{Happening, RealTime};
 use crate::message::{Endpoint, Message};
 use crate::node::{self, Build, Incoming, StartFailure};
-use crate::restore::Backup;
+use crate::world::restore::Backup;
 
 /// A turn takes this long; what arrives meanwhile is taken in by the next one.
 const TURN_US: u64 = 10_000;
@@ -44,6 +44,9 @@ impl World {
         let busy_until = self.nodes[node].busy_until;
         let next = if busy_until > self.now {
             busy_until
+        } else if self.nodes[node].has_input() {
+            // It came while the disk was at work.
+            self.now
         } else {
             RealTime(self.now.0 + self.nodes[node].rest_us())
         };
@@ -151,8 +154,14 @@ impl World {
                 self.trace.number(digest);
                 self.recorder.replicated(now, id, index, at, Happening::Digest(digest));
             }
+            node::Output::Written { since } => {
+                let took_ms = (now.0 - since.0) / 1_000;
+                self.trace.line(now, || format!("node {id}, which leads, wrote for {took_ms} ms"));
+                self.recorder.history.slow_writes.push((since, now));
+            }
             node::Output::Committed { term } => self.recorder.committed(now, id, term),
             node::Output::FollowsRulesTwo { at } => self.recorder.rules_two_followed(at),
+            node::Output::SearchesCut(entries) => self.recorder.searches_cut(entries),
             node::Output::Proposed(batch) => {
                 self.recorder.proposed(now, &batch);
                 if let Some(coverage) = &mut self.coverage {

@@ -6,7 +6,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use holdfast_proto::v1::{ClusterStatusResponse, GroupStatus};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use tempfile::TempDir;
 
 use super::cluster_slots::{ClusterSlot, all_cluster_slots, cluster_slot};
@@ -171,6 +171,22 @@ impl Cluster {
         let limits = format!("ulimit -Sn {soft} && ulimit -Hn {hard} && exec \"$@\"");
         shell.args(["-c", &limits, "sh", env!("CARGO_BIN_EXE_holdfast")]).stdin(Stdio::null());
         self.launch_as(id, shell);
+    }
+
+    /// The same for a process whose files can be limited by [`Cluster::limit_files`]: a write past the limit fails, and
+    /// does not end the process.
+    pub(crate) fn launch_with_limitable_files(&mut self, id: u64) {
+        let mut shell = Command::new("sh");
+        let program = env!("CARGO_BIN_EXE_holdfast");
+        shell.args(["-c", "trap '' XFSZ && exec \"$@\"", "sh", program]).stdin(Stdio::null());
+        self.launch_as(id, shell);
+    }
+
+    /// No file of the node grows past this, as on a full disk.
+    pub(crate) fn limit_files(&self, id: u64, bytes: Option<u64>) {
+        let process = Some(Pid::from_child(self.node(id).process.as_ref().unwrap()));
+        let limit = Rlimit { current: bytes, maximum: None };
+        prlimit(process, Resource::Fsize, limit).unwrap();
     }
 
     fn launch_as(&mut self, id: u64, mut program: Command) {

@@ -3,7 +3,7 @@
 use crate::model::id::LogIndex;
 use crate::model::rules_version::RulesVersion;
 use crate::model::time::LogicalTime;
-use crate::state::budget::EntryId;
+use crate::state::budget::{EntryBudget, EntryId};
 use crate::state::table::LockTable;
 
 impl LockTable {
@@ -43,6 +43,11 @@ impl LockTable {
         self.search_budget.set_left(self.entry(), left);
         self.search_cost.steps += before.saturating_sub(left) as u64;
         self.search_cost.skipped += skipped;
+    }
+
+    /// For a table without a log: what follows in this entry may take as many steps for promotions as a new entry.
+    pub fn renew_promotion_budget(&mut self) {
+        self.promotion_budget = EntryBudget::UNUSED;
     }
 
     /// What the promotions of this entry may still cost.

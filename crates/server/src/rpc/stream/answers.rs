@@ -20,8 +20,12 @@ use super::read_quota::ReadQuota;
 use crate::membership::Membership;
 use crate::shard::{Delivery, ReadAnswer, Unavailable};
 
-/// Where a frame is cut. One list of deliveries is never split.
-pub(super) const ANSWERS_PER_FRAME_TARGET: usize = 4_096;
+/// Where a frame is cut, by the weight of its deliveries. One list of deliveries is never split.
+pub(super) const WEIGHT_PER_FRAME_TARGET: usize = 4_096;
+
+pub(super) fn weight(deliveries: &[Delivery]) -> usize {
+    deliveries.iter().map(Delivery::weight).sum()
+}
 
 /// How a stream ends: without a word, or with a reason.
 pub(super) type Termination = Result<(), Failure>;
@@ -35,10 +39,34 @@ pub(super) struct AnswerEncoder {
     resumed: bool,
     /// The opening has been answered.
     is_open: bool,
-    reads: ReadQuota,
     /// In the frame that is being made.
     reads_answered: usize,
+    end: StreamEnd,
+}
+
+/// Whether the stream ends, and how. After the session's end it still gives the answers to the reads under way.
+#[derive(Debug)]
+struct StreamEnd {
+    reads: ReadQuota,
     termination: Option<Termination>,
+}
+
+impl StreamEnd {
+    /// The first reason to end is the one that is told. But an error means that nothing more comes, also no answers to
+    /// reads: it ends the wait for them.
+    fn set(&mut self, termination: Termination) {
+        self.reads.close();
+        match &self.termination {
+            Some(Ok(())) if termination.is_err() => self.termination = Some(termination),
+            Some(_) => {}
+            None => self.termination = Some(termination),
+        }
+    }
+
+    fn take(&mut self) -> Option<Termination> {
+        let reads = &self.reads;
+        self.termination.take_if(|termination| termination.is_err() || reads.is_none_under_way())
+    }
 }
 
 impl AnswerEncoder {
@@ -55,9 +83,8 @@ impl AnswerEncoder {
             opening: opening.request,
             resumed: opening.resumed,
             is_open: false,
-            reads,
             reads_answered: 0,
-            termination: None,
+            end: StreamEnd { reads, termination: None },
         }
     }
 
@@ -81,13 +108,12 @@ impl AnswerEncoder {
     /// The frame is made. Reads end not sooner than here: so no frame has the answers to more of them than may be under
     /// way.
     pub(super) fn finish_frame(&mut self) {
-        self.reads.end(std::mem::take(&mut self.reads_answered));
+        self.end.reads.end(std::mem::take(&mut self.reads_answered));
     }
 
-    /// How the stream ends, if it does. After the session's end it still gives the answers to the reads under way.
+    /// How the stream ends, if it does now.
     pub(super) fn termination(&mut self) -> Option<Termination> {
-        let reads = &self.reads;
-        self.termination.take_if(|termination| termination.is_err() || reads.is_none_under_way())
+        self.end.take()
     }
 
     fn add_one(
@@ -103,7 +129,7 @@ impl AnswerEncoder {
                     hidden_names::in_outcome(outcome, &visible);
                 }
                 if matches!(answer.result, Ok(Outcome::SessionClosed)) {
-                    self.end_with(Ok(()));
+                    self.end.set(Ok(()));
                 }
                 if self.is_open || self.opening != request {
                     return frame.answer_of_tier(request, &answer, context);
@@ -112,7 +138,7 @@ impl AnswerEncoder {
                 let result = response::result(&answer, context);
                 // A stream without a session is of no use.
                 if let answer::Result::Failure(failure) = &result {
-                    self.end_with(Err(failure.clone()));
+                    self.end.set(Err(failure.clone()));
                 }
                 frame.answer(Answer { request_id: request.0, result: Some(result) });
             }
@@ -140,7 +166,7 @@ impl AnswerEncoder {
             Delivery::SessionEnded { reason } => {
                 let ended = v1::SessionEnded { reason: encode::end_reason(reason).into() };
                 frame.tell(notice::Kind::SessionEnded(ended));
-                self.end_with(Ok(()));
+                self.end.set(Ok(()));
             }
             Delivery::MembersChanged => {
                 let endpoints = context.membership.client_addresses();
@@ -154,7 +180,7 @@ impl AnswerEncoder {
                 } else {
                     unavailable(Unavailable::NotLeader { leader }, context.membership)
                 };
-                self.end_with(Err(failure));
+                self.end.set(Err(failure));
             }
         }
     }
@@ -172,11 +198,6 @@ impl AnswerEncoder {
         };
         Answer { request_id: request.0, result: Some(result) }
     }
-
-    /// The first reason to end is the one that is told.
-    fn end_with(&mut self, termination: Termination) {
-        self.termination.get_or_insert(termination);
-    }
 }
 
 /// A frame that answers operations with a failure each.
@@ -186,4 +207,26 @@ pub(super) fn refusals(failures: Vec<(RequestId, Failure)>) -> v1::ServerFrame {
         result: Some(answer::Result::Failure(failure)),
     });
     v1::ServerFrame { answers: answers.collect(), notices: Vec::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_waits_for_reads_after_its_sessions_end_and_for_none_after_its_leader() {
+        let mut end = StreamEnd { reads: ReadQuota::default(), termination: None };
+        assert!(end.reads.begin() && end.take().is_none());
+        end.set(Ok(()));
+        assert!(end.take().is_none(), "a read is under way");
+        assert!(!end.reads.begin(), "a client that reads on would never see the end");
+        end.set(Err(stopping()));
+        assert_eq!(end.take(), Some(Err(stopping())), "no answer comes any more");
+
+        let mut end = StreamEnd { reads: ReadQuota::default(), termination: None };
+        assert!(end.reads.begin());
+        end.set(Ok(()));
+        end.reads.end(1);
+        assert_eq!(end.take(), Some(Ok(())));
+    }
 }

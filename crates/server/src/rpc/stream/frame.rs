@@ -14,9 +14,6 @@ pub(super) trait Frame {
 
     fn notice(&mut self, notice: Notice);
 
-    /// Answers and notices so far.
-    fn len(&self) -> usize;
-
     /// So many answers will come, or a few less.
     fn reserve(&mut self, _answers: usize) {}
 
@@ -45,10 +42,6 @@ impl Frame for ServerFrame {
         self.notices.push(notice);
     }
 
-    fn len(&self) -> usize {
-        self.answers.len() + self.notices.len()
-    }
-
     fn reserve(&mut self, answers: usize) {
         self.answers.reserve(answers);
     }
@@ -61,10 +54,6 @@ impl Frame for FrameWriter {
 
     fn notice(&mut self, notice: Notice) {
         FrameWriter::notice(self, &notice);
-    }
-
-    fn len(&self) -> usize {
-        FrameWriter::len(self)
     }
 
     fn answer_of_tier(

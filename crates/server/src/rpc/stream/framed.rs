@@ -45,7 +45,7 @@ use super::super::message_sizes::RESPONSE_BYTES_MAX;
 use super::super::route::Destination;
 use super::answers::{Termination, refusals};
 use super::body_end::Ending;
-use super::incoming::{FATE_TIMEOUT, FIRST_FRAME_TIMEOUT, Next, Received, no_first_frame};
+use super::incoming::{FATE_TIMEOUT, FIRST_FRAME_TIMEOUT, Received, no_first_frame};
 use super::method_of;
 use crate::connections::{Call, OpenConnection, late};
 use crate::shard::{self, AfterVisit, CutOff, Delivery, EndedBy, SocketEvents, StreamKey, Visit};
@@ -332,10 +332,7 @@ impl FramedConnection {
                 }
                 Ok(())
             }
-            State::Relayed(relayed) => {
-                relayed.send(Next::Frame(Received::Bytes(frame)));
-                Ok(())
-            }
+            State::Relayed(relayed) => relayed.send(frame),
             _ => Ok(()),
         }
     }
@@ -371,8 +368,8 @@ impl FramedConnection {
         match destination {
             Destination::At(leader) => {
                 let opened = (opening, first);
-                let (front_end, waker) = (&self.front_end, &self.waker);
-                let relayed = Relayed::start(front_end, &self.caller, leader, opened, waker);
+                let (front_end, call, waker) = (&self.front_end, &self.call, &self.waker);
+                let relayed = Relayed::start(front_end, &self.caller, leader, opened, call, waker);
                 self.state = State::Relayed(relayed);
             }
             Destination::Here => {
@@ -414,7 +411,7 @@ impl FramedConnection {
     /// The client has sent all that it will.
     fn input_ended(&mut self, ending: Ending) {
         match &self.state {
-            State::Relayed(relayed) => relayed.send(Next::End(ending)),
+            State::Relayed(relayed) => relayed.send_end(ending),
             State::Ending { .. } | State::Closed => {}
             _ => self.end_with(Ok(()), ending.means_client_gone()),
         }
@@ -613,7 +610,6 @@ impl FramedConnection {
             }
             State::Ending { stream, .. } => {
                 if let Some((stream, client_gone)) = stream.take() {
-                    self.front_end.rpc.door.memory().close_stream(stream);
                     visit.asked.stream = Some(stream);
                     visit.asked.closed = Some(client_gone);
                 }

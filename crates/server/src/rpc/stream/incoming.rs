@@ -18,6 +18,8 @@ use tonic::{Code, Request, Status, Streaming};
 
 use super::super::message_sizes::REQUEST_BYTES_MAX;
 use super::body_end::{BodyEnd, Ending};
+use super::byte_room::FrameRoom;
+use crate::connections::{Call, HeldBytes};
 
 const OPERATIONS_PER_FRAME_MAX: usize = 4_096;
 /// Of an operation with nothing in it.
@@ -32,6 +34,8 @@ pub(super) enum Incoming {
     Call {
         frames: Streaming<ClientFrame>,
         body_end: BodyEnd,
+        /// What its bytes count for.
+        call: Option<Arc<Call>>,
     },
     /// Another node relays it.
     Forwarded {
@@ -46,15 +50,23 @@ pub(super) enum Incoming {
 /// The frames of a framed connection whose session another node serves.
 #[derive(Debug)]
 pub(super) struct FramedFrames {
-    pub(super) frames: mpsc::Receiver<Next>,
+    pub(super) frames: mpsc::Receiver<QueuedNext>,
+    pub(super) call: Arc<Call>,
     /// The shard waits until one is taken.
     pub(super) is_full: Arc<AtomicBool>,
     pub(super) shard: Waker,
 }
 
+/// What the shard has read, and what it takes while it waits for the task.
+#[derive(Debug)]
+pub(super) struct QueuedNext {
+    pub(super) next: Next,
+    pub(super) _room: Option<(FrameRoom, HeldBytes)>,
+}
+
 impl FramedFrames {
     async fn next(&mut self) -> Next {
-        let next = self.frames.recv().await;
+        let next = self.frames.recv().await.map(|QueuedNext { next, .. }| next);
         fence(Ordering::SeqCst);
         if self.is_full.swap(false, Ordering::SeqCst) {
             self.shard.wake_by_ref();
@@ -109,7 +121,17 @@ impl Received {
 impl Incoming {
     pub(super) fn new(request: Request<Streaming<ClientFrame>>) -> Incoming {
         let body_end = request.extensions().get::<BodyEnd>().cloned().unwrap_or_default();
-        Incoming::Call { frames: request.into_inner(), body_end }
+        let call = request.extensions().get::<Arc<Call>>().cloned();
+        Incoming::Call { frames: request.into_inner(), body_end, call }
+    }
+
+    /// What its bytes count for. None: its client is at another node, and counts there.
+    pub(super) fn call(&self) -> Option<&Arc<Call>> {
+        match self {
+            Incoming::Call { call, .. } => call.as_ref(),
+            Incoming::Forwarded { .. } => None,
+            Incoming::Framed(frames) => Some(&frames.call),
+        }
     }
 
     /// None if the client went away before it said anything.
@@ -141,7 +163,7 @@ impl Incoming {
                     Ok(StreamEnd::ClientLives) | Err(_) => Next::End(Ending::CutOff),
                 })
             }
-            Incoming::Call { frames, body_end } => match frames.message().await {
+            Incoming::Call { frames, body_end, .. } => match frames.message().await {
                 Ok(Some(frame)) => Ok(Next::Frame(Received::Message(frame))),
                 Ok(None) => Ok(Next::End(body_end.broken().unwrap_or(Ending::Finished))),
                 Err(status) => match body_end.broken() {
@@ -262,7 +284,7 @@ mod tests {
         }
         let body = Full::<Bytes>::new(body.freeze());
         let frames = Streaming::new_request(FrameDecoder, body, None, None);
-        Incoming::Call { frames, body_end: BodyEnd::default() }
+        Incoming::Call { frames, body_end: BodyEnd::default(), call: None }
     }
 
     #[tokio::test]

@@ -11,6 +11,7 @@ use std::time::Duration;
 use holdfast_core::RequestId;
 use holdfast_proto::Guarantee;
 use holdfast_proto::v1::{Failure, ServerFrame};
+use prost::Message;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_stream::Stream;
@@ -19,8 +20,9 @@ use tonic::Status;
 use super::super::Rpc;
 use super::super::door::Door;
 use super::super::failure::{slow_reader, stopping};
-use super::answers::{ANSWERS_PER_FRAME_TARGET, AnswerEncoder, Termination, refusals};
-use super::frame::Frame;
+use super::answers::{AnswerEncoder, Termination, WEIGHT_PER_FRAME_TARGET, refusals, weight};
+use super::byte_room::{ByteRoom, FrameRoom};
+use crate::connections::Connection;
 use crate::shard::Delivery;
 
 /// Frames of the stream's own that wait to be taken.
@@ -32,6 +34,7 @@ const TERMINATION_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct OutgoingSender {
     items: mpsc::Sender<OutgoingItem>,
+    room: ByteRoom,
     ended_here: Arc<AtomicBool>,
 }
 
@@ -51,7 +54,7 @@ pub(crate) struct Outgoing {
 #[derive(Debug)]
 enum OutgoingItem {
     Deliveries(SessionDeliveries),
-    Frame(ServerFrame),
+    Frame { frame: ServerFrame, _room: FrameRoom },
     End(Failure),
 }
 
@@ -64,10 +67,12 @@ pub(super) struct SessionDeliveries {
     pub(super) answers: AnswerEncoder,
 }
 
-pub(super) fn pair(rpc: &Rpc) -> (OutgoingSender, Outgoing) {
+/// What waits between the two ends counts for the client's connection.
+pub(super) fn pair(rpc: &Rpc, connection: Option<Arc<Connection>>) -> (OutgoingSender, Outgoing) {
     let (sender, receiver) = mpsc::channel(ITEMS_MAX);
     let ended_here = Arc::new(AtomicBool::new(false));
-    let sender = OutgoingSender { items: sender, ended_here: Arc::clone(&ended_here) };
+    let room = ByteRoom::to_client(connection);
+    let sender = OutgoingSender { items: sender, room, ended_here: Arc::clone(&ended_here) };
     let outgoing = Outgoing {
         door: rpc.door.clone(),
         items: receiver,
@@ -90,7 +95,14 @@ impl OutgoingSender {
     }
 
     pub(super) async fn frame(&self, frame: ServerFrame) -> Result<(), ReceiverDropped> {
-        self.items.send(OutgoingItem::Frame(frame)).await.map_err(|_| ReceiverDropped)
+        let room = tokio::select! {
+            room = self.room.take(frame.encoded_len()) => room,
+            () = self.items.closed() => return Err(ReceiverDropped),
+        };
+        self.items
+            .send(OutgoingItem::Frame { frame, _room: room })
+            .await
+            .map_err(|_| ReceiverDropped)
     }
 
     /// Answers some operations with a failure each.
@@ -131,9 +143,11 @@ impl Outgoing {
             return frame;
         };
         let from = if guarantee == Guarantee::Linearizable { replicated } else { from_memory };
+        let mut gathered = 0;
         loop {
+            gathered += weight(&deliveries);
             answers.add(guarantee, deliveries, &mut frame);
-            if frame.len() >= ANSWERS_PER_FRAME_TARGET {
+            if gathered >= WEIGHT_PER_FRAME_TARGET {
                 break;
             }
             match from.try_recv() {
@@ -182,7 +196,7 @@ impl Stream for Outgoing {
             }
             // What the stream's own task has sent before the session ended is told before the end.
             if matches!(self.termination, Some(Ok(())))
-                && let Ok(OutgoingItem::Frame(frame)) = self.items.try_recv()
+                && let Ok(OutgoingItem::Frame { frame, .. }) = self.items.try_recv()
             {
                 return Poll::Ready(Some(Ok(frame)));
             }
@@ -201,7 +215,7 @@ impl Stream for Outgoing {
             }
             match self.items.poll_recv(cx) {
                 Poll::Ready(Some(OutgoingItem::Deliveries(served))) => self.served = Some(served),
-                Poll::Ready(Some(OutgoingItem::Frame(frame))) => {
+                Poll::Ready(Some(OutgoingItem::Frame { frame, .. })) => {
                     return Poll::Ready(Some(Ok(frame)));
                 }
                 Poll::Ready(Some(OutgoingItem::End(failure))) => self.end_with(Err(failure)),

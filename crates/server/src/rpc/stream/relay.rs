@@ -21,6 +21,7 @@ use holdfast_service::Caller;
 use prost::Message;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
+use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::super::Rpc;
@@ -28,10 +29,12 @@ use super::super::failure::{bug, leader_did_not_answer, slow_reader, stopping};
 use super::super::forward::SessionAnswers;
 use super::admit::admit;
 use super::body_end::Ending;
+use super::byte_room::{ByteRoom, FrameRoom};
 use super::incoming::{Incoming, Next};
 use super::outgoing::OutgoingSender;
+use crate::connections::{HeldBytes, overloaded};
 
-/// Frames on their way to the leader.
+/// Frames on their way to the leader. What they take is bounded by [`ByteRoom`].
 const FRAMES_MAX: usize = 16;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -67,14 +70,15 @@ impl Relay<'_> {
         let caller = Some(self.caller.to_wire());
         let frame = ForwardedFrame { caller, ..forwarded(&first) };
         // The channel is new and has room.
-        let _ = to_leader.try_send(frame);
+        let _ = to_leader.try_send(frame.into());
         let forwarding = &self.rpc.forwarding;
-        let session = forwarding.session(self.leader, ReceiverStream::new(frames));
+        let frames = ReceiverStream::new(frames).map(|QueuedFrame { frame, .. }| frame);
+        let session = forwarding.session(self.leader, frames);
         let mut from_leader = match timeout(CONNECT_TIMEOUT, session).await {
             Ok(answers) => answers?,
             Err(_) => {
                 // If it gets through after all: the client lives.
-                let _ = to_leader.try_send(end(StreamEnd::ClientLives));
+                let _ = to_leader.try_send(end(StreamEnd::ClientLives).into());
                 let address = forwarding.address(self.leader);
                 return Err(leader_did_not_answer(address, false, "it took too long"));
             }
@@ -120,8 +124,9 @@ impl Relay<'_> {
         &self,
         incoming: &mut Incoming,
         outgoing: &OutgoingSender,
-        to_leader: &mpsc::Sender<ForwardedFrame>,
+        to_leader: &mpsc::Sender<QueuedFrame>,
     ) -> Result<Ending, Failure> {
+        let room = ByteRoom::to_leader();
         loop {
             match incoming.next().await? {
                 Next::Frame(frame) => {
@@ -137,6 +142,11 @@ impl Relay<'_> {
                     let _ = outgoing.refuse(refused).await;
                     if !operations.is_empty() {
                         let frame = forwarded(&ClientFrame { acked_through, operations });
+                        let bytes = frame.frame.len();
+                        let held = incoming.call().map(|call| call.hold_bytes(bytes)).transpose();
+                        let held = held.map_err(|too_much| overloaded(&too_much))?;
+                        let room = Some(room.take(bytes).await);
+                        let frame = QueuedFrame { frame, _held: held, _room: room };
                         if to_leader.send(frame).await.is_err() {
                             // The leader's answers end too, and say why.
                             std::future::pending::<()>().await;
@@ -192,6 +202,20 @@ impl Relay<'_> {
     }
 }
 
+/// A frame on its way to the leader, and what it takes until the transport has it.
+struct QueuedFrame {
+    frame: ForwardedFrame,
+    _held: Option<HeldBytes>,
+    _room: Option<FrameRoom>,
+}
+
+/// The first frame, and how the stream ended, find room in any case.
+impl From<ForwardedFrame> for QueuedFrame {
+    fn from(frame: ForwardedFrame) -> QueuedFrame {
+        QueuedFrame { frame, _held: None, _room: None }
+    }
+}
+
 fn forwarded(frame: &ClientFrame) -> ForwardedFrame {
     ForwardedFrame { frame: frame.encode_to_vec(), ..ForwardedFrame::default() }
 }
@@ -203,11 +227,11 @@ fn end(end: StreamEnd) -> ForwardedFrame {
 /// Returns when the leader has ended its side. To hang up earlier could overtake the farewell.
 async fn take_leave(
     client_gone: bool,
-    to_leader: mpsc::Sender<ForwardedFrame>,
+    to_leader: mpsc::Sender<QueuedFrame>,
     mut from_leader: SessionAnswers,
 ) {
     let how = if client_gone { StreamEnd::ClientGone } else { StreamEnd::ClientLives };
-    let _ = to_leader.send(end(how)).await;
+    let _ = to_leader.send(end(how).into()).await;
     drop(to_leader);
     while let Ok(Some(_)) = from_leader.message().await {}
 }

@@ -38,7 +38,7 @@ pub(super) async fn serve(
     let answers = AnswerEncoder::new(rpc, caller, opening.get(), reads.clone());
     let served = SessionDeliveries { deliveries, from_memory, answers };
     let deferrable = Deferrable::default();
-    rpc.door.open_stream(stream, outbox, deferrable.clone(), memory_outbox)?;
+    let in_memory = rpc.door.open_stream(stream, outbox, deferrable.clone(), memory_outbox)?;
     let serving = Serving { rpc, caller, named, stream, outgoing, deferrable, reads };
     let end = serving.run(opening, first, incoming, served).await;
     // Said before the shard lets go of the stream, so that the client reads the true reason.
@@ -49,6 +49,7 @@ pub(super) async fn serve(
             false
         }
     };
+    drop(in_memory);
     rpc.door.close_stream(stream, client_gone).await;
     Ok(())
 }

@@ -12,7 +12,7 @@ use super::*;
 use crate::shard::poller::poller;
 
 /// Asks for the same operation with each byte, whose value is the request id. Its stream is opened by a byte of 255, and
-/// closed by the end of the socket. A byte of 254 is a bug in its code.
+/// closed by the end of the socket. A byte of 254 is a bug in its code, and the answer to one of 253 finds another.
 #[derive(Debug)]
 pub(in crate::shard) struct EveryByte {
     pub(in crate::shard) socket: Socket,
@@ -28,6 +28,7 @@ pub(in crate::shard) struct EveryByte {
 
 pub(in crate::shard) const OPEN: u8 = 255;
 const PANIC: u8 = 254;
+pub(in crate::shard) const PANIC_WHEN_ANSWERED: u8 = 253;
 
 impl EveryByte {
     /// With the client's end, and what it is told.
@@ -101,6 +102,10 @@ impl Connection for EveryByte {
     }
 
     fn deliver(&mut self, told: Vec<Delivery>, _: &mut FrameWriter) -> Result<(), CutOff> {
+        let bug = RequestId(PANIC_WHEN_ANSWERED.into());
+        let is_bug =
+            |one: &Delivery| matches!(one, Delivery::Answer { request, .. } if *request == bug);
+        assert!(!told.iter().any(is_bug));
         self.told.send(told).map_err(|_| CutOff::Gone)
     }
 

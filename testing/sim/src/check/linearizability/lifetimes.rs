@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use holdfast_core::command::Action;
 use holdfast_core::{FenceToken, Outcome, PublicSessionId, SessionId};
 
-use crate::check::expiry::proves_life;
+use crate::check::expiry::kept_alive_at;
 use crate::check::promises::Promises;
 use crate::history::{ClientOperation, History, Input, Output, RealTime};
 
@@ -46,10 +46,11 @@ impl<'a> Lifetimes<'a> {
         let mut sessions: BTreeMap<SessionId, Life> = BTreeMap::new();
         let mut renewals: BTreeMap<(SessionId, FenceToken), Renewals> = BTreeMap::new();
         let mut killed = BTreeMap::new();
+        let policy_changes = history.policy_changes();
         for operation in &history.operations {
             let life = sessions.entry(operation.session).or_default();
-            if proves_life(operation) {
-                life.last_sent = life.last_sent.max(operation.last_sent);
+            if let Some(sent) = kept_alive_at(operation, policy_changes) {
+                life.last_sent = life.last_sent.max(sent);
             }
             let outcome = match &operation.returned {
                 Some((_, Output::Outcome(outcome))) => Some(outcome),

@@ -15,9 +15,10 @@ use super::super::super::Rpc;
 use super::super::super::door::{ADMISSION_TIMEOUT, InMemory, MemoryStep};
 use super::super::super::failure::{dropped_by_shard, unavailable, unsure};
 use super::super::admit::{AdmittedFrame, Sender};
-use super::super::answers::{ANSWERS_PER_FRAME_TARGET, AnswerEncoder};
+use super::super::answers::{AnswerEncoder, WEIGHT_PER_FRAME_TARGET, weight};
 use super::super::read_quota::ReadQuota;
 use super::super::serving::LISTS_MAX;
+use crate::efficiency_tier::TierStream;
 use crate::shard::{Asked, Deferrable, Delivery, ReadAnswer, StreamKey, Unavailable};
 
 #[derive(Debug)]
@@ -30,6 +31,8 @@ pub(super) struct Served {
     pub(super) from_memory: mpsc::Receiver<Vec<Delivery>>,
     reads: ReadQuota,
     admission: Option<Admission>,
+    /// The efficiency tier tells nothing more once this is dropped.
+    _in_memory: TierStream,
 }
 
 /// The session is new in the efficiency tier, or this node is not sure that it leads. The quorum is asked.
@@ -47,7 +50,7 @@ impl Served {
     pub(super) fn open(rpc: &Rpc, caller: &Caller, named: SessionId, opening: &Opening) -> Served {
         let stream = StreamKey { session: opening.session, stream: opening.stream };
         let (memory_outbox, from_memory) = mpsc::channel(LISTS_MAX);
-        rpc.door.memory().open_stream(stream, memory_outbox);
+        let in_memory = rpc.door.memory().open_stream(stream, memory_outbox);
         let reads = ReadQuota::default();
         Served {
             stream,
@@ -57,6 +60,7 @@ impl Served {
             from_memory,
             reads,
             admission: None,
+            _in_memory: in_memory,
         }
     }
 
@@ -101,9 +105,11 @@ impl Served {
 
     /// What else the efficiency tier has delivered, so that it takes one frame and one write.
     pub(super) fn gather_from_memory(&mut self, told: &mut Vec<Delivery>) {
-        while told.len() < ANSWERS_PER_FRAME_TARGET
+        let mut gathered = weight(told);
+        while gathered < WEIGHT_PER_FRAME_TARGET
             && let Ok(more) = self.from_memory.try_recv()
         {
+            gathered += weight(&more);
             told.extend(more);
         }
     }

@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_core::{
-    AccessChange, ChangeAccess, Event, Identity, Pattern, Principal, RoleName, Roles, Rule, Scope,
-    Verb, Verbs,
+    AccessChange, ChangeAccess, Event, Pattern, RoleName, Roles, Rule, Scope, Verb, Verbs,
 };
 
+use crate::client::principal;
 use crate::fault::Undo;
 use crate::history::RealTime;
 use crate::node::Incoming;
@@ -26,14 +26,6 @@ pub(crate) struct Administrator {
     is_at_work: bool,
     /// Faults that have taken rights and are not over.
     revocations: usize,
-}
-
-pub(crate) fn identity(client: usize) -> Option<Identity> {
-    Some(Identity::of(principal(client)?))
-}
-
-fn principal(client: usize) -> Option<Principal> {
-    Principal::parse(&format!("cert:client-{client}")).ok()
 }
 
 fn role() -> Option<RoleName> {

@@ -21,7 +21,7 @@ use holdfast_replica::{
 use crate::fault::Undo;
 use crate::history::{Beginning, Happening, History, RealTime, Replicated};
 use crate::node::{Incoming, member};
-use crate::operator::Operator;
+use crate::world::operator::Operator;
 use crate::world::{Due, World};
 
 const SECOND_US: u64 = 1_000_000;

@@ -170,6 +170,12 @@ impl World {
         let members = &self.operator.members;
         let learner = members.configuration.learners.first().copied();
         if let Some(node) = learner.filter(|_| self.fault_rng.percent(60)) {
+            // A leader refuses a learner that it does not hear. A late message may speak for one that is lost.
+            let mut voters = self.operator.members.configuration.voters.clone();
+            voters.insert(node);
+            if !self.have_majority(voters.iter(), 0) {
+                return None;
+            }
             return self.begin_change(MembershipChange::Promote { node });
         }
         if members.members.len() >= MEMBERS_MAX {
@@ -208,11 +214,17 @@ impl World {
     /// Would enough voters be left, with so many new ones?
     fn can_do_without(&self, node: NodeId, new: usize) -> bool {
         let voters = &self.operator.members.configuration.voters;
-        let left = voters.iter().filter(|voter| **voter != node);
-        let (count, sound) = left.fold((new, new), |(count, sound), voter| {
+        let left = || voters.iter().filter(|voter| **voter != node);
+        let are_enough = left().count() + new >= VOTERS_MIN;
+        !voters.contains(&node) || (are_enough && self.have_majority(left(), new))
+    }
+
+    /// Are more than half of these voters, and so many new ones, not lost?
+    fn have_majority<'a>(&self, voters: impl Iterator<Item = &'a NodeId>, new: usize) -> bool {
+        let (count, sound) = voters.fold((new, new), |(count, sound), voter| {
             (count + 1, sound + usize::from(!self.is_lost(*voter)))
         });
-        !voters.contains(&node) || (count >= VOTERS_MIN && sound > count / 2)
+        sound > count / 2
     }
 
     fn add_node(&mut self, what: Member) -> Option<Undo> {
@@ -292,5 +304,45 @@ impl World {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Options;
+
+    /// Three voters and a learner that stays one.
+    fn with_learner() -> World {
+        let seed = (1..).find(|seed| World::new(*seed, Options::default()).nodes.len() == 3);
+        let mut world = World::new(seed.unwrap_or(1), Options::default());
+        let learner = world.furnish_node();
+        let node = world.nodes[learner].id;
+        let mut members = world.operator.members.clone();
+        members.configuration.learners.insert(node);
+        members.members.insert(node, Member { stays_learner: true, ..Member::default() });
+        world.operator = Operator::of(members, LogIndex(1));
+        world
+    }
+
+    fn promotes(world: &mut World) -> bool {
+        (0..20).any(|_| {
+            world.operator.task = None;
+            world.add_or_promote();
+            let task = world.operator.task.take();
+            task.is_some_and(|task| matches!(task.change, MembershipChange::Promote { .. }))
+        })
+    }
+
+    #[test]
+    fn a_lost_learner_is_made_a_voter_only_if_a_majority_is_left() {
+        let mut world = with_learner();
+        assert!(promotes(&mut world));
+        world.nodes[3].ruined = true;
+        assert!(promotes(&mut world), "three of four are left");
+        world.nodes[0].ruined = true;
+        assert!(!promotes(&mut world), "two of four would be left");
+        world.nodes[3].ruined = false;
+        assert!(promotes(&mut world), "three of four are left");
     }
 }
