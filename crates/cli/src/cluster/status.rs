@@ -29,8 +29,8 @@ const CHECK_PATIENCE: Duration = Duration::from_secs(3);
 /// asks the other nodes.
 #[derive(Debug, Args)]
 #[command(after_help = "Exit codes: 0 there is a leader; 69 there is none, or no node answers.
-With --check also 75: there is a leader, but it does not hear from a voter. If a read fails though there is a leader, the
-command ends with the error of that read.
+With --check also 75: there is a leader, but it does not hear from a voter. If a read fails
+though there is a leader, the command ends with the error of that read.
 
 Examples:
   holdfast cluster status
