@@ -4,14 +4,32 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import tempfile
+import threading
 from pathlib import Path
 from typing import Iterator, NamedTuple
 
 import pytest
 
 import holdfast
-from holdfast.pytest_plugin import Server
+from holdfast.pytest_plugin import _free_ports
+
+CONFIGURATION = """
+cluster = "test"
+node = 1
+data_dir = "{directory}/data"
+[tls]
+cert = "{directory}/certs/node-1.pem"
+key = "{directory}/certs/node-1-key.pem"
+client_ca = "{directory}/certs/ca.pem"
+[auth]
+mode = "required"
+[[nodes]]
+id = 1
+client = "127.0.0.1:{port}"
+peer = "127.0.0.1:{peer_port}"
+"""
 
 
 class Secure(NamedTuple):
@@ -31,25 +49,32 @@ def secure() -> Iterator[Secure]:
             pytest.fail("the program `holdfast` is not there")
         pytest.skip("the program `holdfast` is not there")
     with tempfile.TemporaryDirectory(prefix="holdfast-pytest-") as directory:
-        data = Path(directory) / "data"
-        server = Server(binary, str(data), "--secure")
+        certificates = Path(directory) / "certs"
+        for arguments in ("ca --cluster test", "node --id 1 --host 127.0.0.1", "client billing"):
+            command = [binary, "cert", *arguments.split(), "--dir", str(certificates)]
+            subprocess.run(command, check=True, capture_output=True)
+        port = _free_ports()
+        file = Path(directory) / "node.toml"
+        file.write_text(CONFIGURATION.format(directory=directory, port=port, peer_port=port + 1), encoding="utf-8")
+        process = subprocess.Popen(
+            [binary, "server", "--config", str(file)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        assert process.stdout is not None
+        giving_up = threading.Timer(60, process.kill)
+        giving_up.start()
+        # It says so once it has a leader.
+        assert any("serving clients" in line for line in process.stdout), "the node did not start"
+        giving_up.cancel()
+        reading = threading.Thread(target=process.stdout.read)
+        reading.start()
         try:
-            token = (data / "dashboard.token").read_text(encoding="utf-8")
-            yield Secure(server.endpoint, data / "certs", token)
+            token = (Path(directory) / "data" / "bootstrap").read_text(encoding="utf-8")
+            yield Secure(f"127.0.0.1:{port}", certificates, token)
         finally:
-            server.stop()
-
-
-def test_a_certificate_opens_a_session(secure: Secure) -> None:
-    ca, cert, key = map(secure.file, ("ca.pem", "client-dev.pem", "client-dev-key.pem"))
-    with holdfast.Client(secure.endpoint, ca=ca, cert=cert, key=key) as client:
-        with client.lock("a") as guard:
-            assert guard.is_held
-        # Many pieces in few records, both ways.
-        with client.lock_all([f"many/{number}" for number in range(200)]) as many:
-            assert len(many.tokens) == 200
-    with holdfast.Client(secure.endpoint, ca=ca, cert=cert, key=key, verify="host") as client:
-        assert client.lock("a").acquire().release() == "released"
+            process.kill()
+            process.wait()
+            reading.join(10)
+            process.stdout.close()
 
 
 def test_a_token_opens_a_session_and_is_asked_for_at_each_connection(secure: Secure) -> None:
@@ -59,9 +84,23 @@ def test_a_token_opens_a_session_and_is_asked_for_at_each_connection(secure: Sec
         asked.append(1)
         return secure.token
 
-    with holdfast.Client(secure.endpoint, ca=secure.file("ca.pem"), credential=credential) as client:
+    ca = secure.file("ca.pem")
+    with holdfast.Client(secure.endpoint, ca=ca, credential=credential) as client:
         assert client.lock("a").acquire().release() == "released"
+        # Many pieces in few records, both ways.
+        with client.lock_all([f"many/{number}" for number in range(200)]) as many:
+            assert len(many.tokens) == 200
     assert asked
+    with holdfast.Client(secure.endpoint, ca=ca, credential=secure.token, verify="host") as client:
+        assert client.lock("a").acquire().release() == "released"
+
+
+def test_a_certificate_without_a_role_is_known_and_may_do_nothing(secure: Secure) -> None:
+    ca, cert, key = map(secure.file, ("ca.pem", "client-billing.pem", "client-billing-key.pem"))
+    client = holdfast.Client(secure.endpoint, ca=ca, cert=cert, key=key, request_timeout=5)
+    with pytest.raises(holdfast.PermissionDenied, match="cert:billing"):
+        client.lock("a").acquire()
+    client.close()
 
 
 def test_a_client_without_a_credential_is_told_so(secure: Secure) -> None:
@@ -72,7 +111,7 @@ def test_a_client_without_a_credential_is_told_so(secure: Secure) -> None:
 
 
 def test_a_wrong_credential_is_refused(secure: Secure) -> None:
-    wrong = f"hft_{'0' * 16}_{'0' * 32}"
+    wrong = f"hft_{'0' * 16}_{'0' * 43}"
     client = holdfast.Client(secure.endpoint, ca=secure.file("ca.pem"), credential=lambda: wrong, request_timeout=5)
     with pytest.raises(holdfast.Unauthenticated):
         client.lock("a").acquire()
@@ -90,10 +129,9 @@ def test_a_certificate_that_is_none_of_a_node_is_not_trusted(secure: Secure, tmp
     """Who holds a client's certificate cannot pretend to be a node."""
     import socket
     import ssl
-    import threading
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(secure.file("client-dev.pem"), secure.file("client-dev-key.pem"))
+    context.load_cert_chain(secure.file("client-billing.pem"), secure.file("client-billing-key.pem"))
     context.set_alpn_protocols(["holdfast/1"])
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
@@ -124,8 +162,8 @@ def test_wrong_files_are_told_at_once(secure: Secure, tmp_path: Path) -> None:
     with pytest.raises(OSError):
         holdfast.Client("a:1", ca=str(tmp_path / "nothing.pem"))
     with pytest.raises(ValueError, match="of no use without TLS"):
-        holdfast.Client("a:1", cert=secure.file("client-dev.pem"))
+        holdfast.Client("a:1", cert=secure.file("client-billing.pem"))
     with pytest.raises(ValueError, match="verify is"):
         holdfast.Client("a:1", verify="nothing")
     with pytest.raises(ValueError, match="does not say of which cluster"):
-        holdfast.Client("a:1", ca=secure.file("client-dev.pem"))
+        holdfast.Client("a:1", ca=secure.file("client-billing.pem"))

@@ -27,8 +27,8 @@ _READY_TIMEOUT = 60.0
 class Server:
     """A cluster of one node."""
 
-    def __init__(self, binary: str, directory: str, *options: str) -> None:
-        self._binary, self._options = binary, options
+    def __init__(self, binary: str, directory: str) -> None:
+        self._binary = binary
         self._process: Optional[subprocess.Popen[str]] = None
         for _ in range(5):
             port = _free_ports()
@@ -38,18 +38,7 @@ class Server:
         raise RuntimeError("no holdfast node could be started")
 
     def _start(self, port: int, directory: str) -> bool:
-        arguments = [
-            self._binary,
-            "dev",
-            "--nodes",
-            "1",
-            "--no-http",
-            "--port",
-            str(port),
-            "--data-dir",
-            directory,
-            *self._options,
-        ]
+        arguments = [self._binary, "dev", "--nodes", "1", "--no-http", "--port", str(port), "--data-dir", directory]
         self._process = subprocess.Popen(
             arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
