@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(15);
 
 Examples:
   holdfast access bootstrap --config node-1.toml --to admin.token
-  holdfast --ca certs/ca.pem access bootstrap --config node-1.toml --user token:alice --to alice.token")]
+  holdfast access bootstrap --config node-1.toml --user token:al --to al.token")]
 pub(crate) struct BootstrapArgs {
     /// The configuration of the node.
     #[arg(long, value_name = "FILE")]

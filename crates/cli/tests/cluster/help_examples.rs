@@ -9,8 +9,11 @@ use tempfile::TempDir;
 use crate::support::{Cluster, free_base_port, output, run, text};
 
 /// These change who belongs to a cluster, or need one that is in ruins, or ports that are not ours. They are
-/// only parsed, by a test of the program itself; `membership`, `replacement` and `recovery` run their like.
-const NOT_RUN: [&str; 6] = [
+/// only parsed, by a test of the program itself; `membership`, `replacement` and `recovery` run their like. Commands of
+/// the policy need a cluster that demands credentials: `access_command` has one.
+const NOT_RUN: [&str; 8] = [
+    "holdfast access",
+    "holdfast --auth-file",
     "holdfast server --config",
     "holdfast cluster add",
     "holdfast cluster remove",

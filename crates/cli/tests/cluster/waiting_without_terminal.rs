@@ -1,5 +1,6 @@
 //! `holdfast lock` that waits without a terminal, as a cron job does: what it costs the cluster, and what it says.
 
+use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
 use rustix::process::Signal;
@@ -52,20 +53,19 @@ async fn a_waiter_whose_words_no_program_reads_still_heeds_a_signal_after_an_out
     let mut unheard = fixture.holdfast(WAIT);
     unheard.stderr(Stdio::from(stderr));
     let unheard = unheard.spawn().unwrap();
-    until_waiters_are(&fixture, 1).await;
+    let mut heard = fixture.holdfast(WAIT).spawn().unwrap();
+    until_waiters_are(&fixture, 2).await;
     fixture.cluster.kill(1);
-    eventually("it says that the cluster does not answer", PATIENCE, || {
-        std::future::ready(is_writing_to_pipe(unheard.id()).then_some(()))
-    })
-    .await;
+    let stderr = BufReader::new(heard.stderr.take().unwrap());
+    let told = tokio::task::spawn_blocking(move || {
+        stderr.lines().map_while(Result::ok).find(|line| line.contains("still waiting for a"))
+    });
+    let told = timeout(PATIENCE, told).await.expect("the outage is told").unwrap();
+    assert!(told.is_some(), "it ended without a word");
+    // By now the other one has tried to say the same.
     signal(&unheard, Signal::TERM);
     let ended = timeout(PATIENCE, finished(unheard)).await.expect("it does not stand still");
     assert!(!ended.status.success(), "{ended:?}");
-}
-
-/// Whether a thread of the process waits until a pipe has room.
-fn is_writing_to_pipe(process: u32) -> bool {
-    let threads = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
-    let waits_in = |thread: std::fs::DirEntry| std::fs::read_to_string(thread.path().join("wchan"));
-    threads.flatten().flat_map(waits_in).any(|function| function.contains("pipe_write"))
+    heard.kill().unwrap();
+    heard.wait().unwrap();
 }

@@ -38,7 +38,7 @@ pub enum ConnectError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcquireError {
-    #[error("the lock is held by somebody else")]
+    #[error("the lock is held by another client")]
     Busy,
     /// Nothing is held. If the connection broke during the wait and the lock was asked for with a TTL of its own,
     /// it may have been granted and have run out meanwhile, unseen.
