@@ -42,13 +42,13 @@ BEGIN
         WHERE marks.resource = raise_mark.resource;
         RAISE EXCEPTION 'token % for "%" is out of date, % has been seen', token, resource, highest
             USING ERRCODE = 'ZF001', DETAIL = 'highest: ' || highest,
-            HINT = 'The lock was lost. Do not send this write again: take the lock anew, and begin with reading.';
+            HINT = 'The lock was lost. Do not send this write again: acquire the lock again, and begin with reading.';
     END IF;
 END
 $function$;
 
 -- The whole rule, for a token in its full form. The name of the resource must come from the writer's code,
--- not from whoever sent the token.
+-- not from the sender of the token.
 CREATE OR REPLACE FUNCTION holdfast.check_fence(
     resource text, fence text, accepts_best_effort boolean DEFAULT false
 ) RETURNS void
@@ -109,7 +109,7 @@ BEGIN
         RAISE EXCEPTION 'token % for a row of "%" is out of date, % has been seen',
             NEW.last_token, TG_TABLE_NAME, OLD.last_token
             USING ERRCODE = 'ZF001', DETAIL = 'highest: ' || coalesce(OLD.last_token, 0),
-            HINT = 'The lock was lost. Do not send this write again: take the lock anew, and begin with reading.';
+            HINT = 'The lock was lost. Do not send this write again: acquire the lock again, and begin with reading.';
     END IF;
     RETURN NEW;
 END
