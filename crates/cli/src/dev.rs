@@ -106,7 +106,7 @@ pub(crate) async fn run(args: DevArgs) -> Result<ExitCode, Problem> {
         })?),
     };
     check_ports(args.port, args.nodes)?;
-    let shape = ClusterShape { nodes: args.nodes, port: args.port };
+    let shape = ClusterShape { nodes: args.nodes, port: args.port, secure: args.secure };
     shape.check(data_dir.path())?;
     let mut configs = NodeConfig::dev_cluster(args.nodes, data_dir.path(), args.port)
         .map_err(|error| Problem::new(Code::Usage, error.to_string()))?;

@@ -69,7 +69,7 @@ async function load(asked) {
   draw();
 }
 
-// It stays until somebody has logged in, and then the page is loaded again.
+// It stays until a user has logged in, and then the page is loaded again.
 function askForLogin() {
   if (!main.querySelector("form.login")) main.replaceChildren(loginForm());
   page = null;

@@ -1,7 +1,7 @@
 //! The way back in when no administrator can prove who it is.
 //!
-//! Whoever may write the data directory of a node may do everything with that node. `holdfast access reset` leaves a file
-//! there while the node is stopped. When the node starts, it takes the verb `access` from all users, and makes one of them
+//! A user who can write the data directory of a node can do everything with that node. `holdfast access reset` leaves a
+//! file there while the node is stopped. When the node starts, it takes the verb `access` from all users, and makes one of them
 //! an administrator with a new token. It does so by an ordinary change of the policy, in the log.
 
 use std::path::{Path, PathBuf};

@@ -20,6 +20,9 @@ pub(super) struct ClusterShape {
     pub(super) nodes: usize,
     /// Of the first node, for clients.
     pub(super) port: u16,
+    /// The nodes demand credentials. Without `--secure` they would open the same data to every client.
+    #[serde(default)]
+    pub(super) secure: bool,
 }
 
 impl ClusterShape {
@@ -30,15 +33,18 @@ impl ClusterShape {
         let port = found.map_or(self.port, |shape| shape.port);
         // A single node has no peers that must find it.
         let is_found = nodes == 1 || port == self.port;
-        if nodes == 0 || (nodes == self.nodes && is_found) {
+        let was_secure = found.is_some_and(|shape| shape.secure);
+        let is_as_secure = self.secure || !was_secure;
+        if nodes == 0 || (nodes == self.nodes && is_found && is_as_secure) {
             return Ok(());
         }
+        let (secured, with_secure) = if was_secure { ("secured ", " --secure") } else { ("", "") };
         let its_port = found.map(|shape| format!(" on port {}", shape.port)).unwrap_or_default();
         let with_port = found.map(|shape| format!(" --port {}", shape.port)).unwrap_or_default();
         let dir = data_dir.to_string_lossy();
         let words = format!(
-            "{dir} has the data of a cluster of {nodes} {}{its_port}: start it with `holdfast dev --nodes {nodes}{with_port} \
-             --data-dir {}`, or choose another directory",
+            "{dir} has the data of a {secured}cluster of {nodes} {}{its_port}: start it with \
+             `holdfast dev{with_secure} --nodes {nodes}{with_port} --data-dir {}`, or choose another directory",
             if nodes == 1 { "node" } else { "nodes" },
             quoted(&dir)
         );
@@ -68,7 +74,7 @@ fn directories(data_dir: &Path) -> usize {
 mod tests {
     use super::*;
 
-    const THREE: ClusterShape = ClusterShape { nodes: 3, port: 7420 };
+    const THREE: ClusterShape = ClusterShape { nodes: 3, port: 7420, secure: false };
 
     #[test]
     fn data_is_of_the_nodes_and_ports_that_made_it() {
@@ -92,8 +98,23 @@ mod tests {
     #[test]
     fn a_node_that_is_alone_goes_on_with_another_port() {
         let dir = tempfile::tempdir().unwrap();
-        ClusterShape { nodes: 1, port: 7420 }.write(dir.path());
-        assert_eq!(ClusterShape { nodes: 1, port: 8420 }.check(dir.path()), Ok(()));
+        let one = ClusterShape { nodes: 1, ..THREE };
+        one.write(dir.path());
+        assert_eq!(ClusterShape { port: 8420, ..one }.check(dir.path()), Ok(()));
         assert!(THREE.check(dir.path()).is_err());
+    }
+
+    #[test]
+    fn data_of_a_secured_cluster_is_not_opened_without_its_protection() {
+        let dir = tempfile::tempdir().unwrap();
+        let secured = ClusterShape { secure: true, ..THREE };
+        secured.write(dir.path());
+        assert_eq!(secured.check(dir.path()), Ok(()));
+        let problem = THREE.check(dir.path()).unwrap_err();
+        assert!(problem.words.contains("holdfast dev --secure --nodes 3"), "{problem:?}");
+        THREE.write(dir.path());
+        assert_eq!(secured.check(dir.path()), Ok(()), "protection may be added");
+        fs::write(dir.path().join(FILE), r#"{"nodes":3,"port":7420}"#).unwrap();
+        assert_eq!(THREE.check(dir.path()), Ok(()), "a file of an older build");
     }
 }
