@@ -1,0 +1,7 @@
+//go:build !planted
+
+package main
+
+const canMisbehave = false
+
+func misbehave(string) {}

@@ -1,0 +1,164 @@
+// Package holdfasttest starts a real node for the tests of programs that use locks, and takes locks away as operators and
+// expiries do.
+//
+//	func TestALossIsNoticed(t *testing.T) {
+//		server := holdfasttest.Start(t)
+//		client := server.Client(t)
+//		guard, err := client.Lock(t.Context(), "job")
+//		...
+//		server.BreakLock(t, "job")
+//		<-guard.Context().Done()
+//	}
+//
+// The program `holdfast` must be in PATH, or named by HOLDFAST_BIN. Without it the tests are skipped, and in CI (CI=true)
+// they fail.
+package holdfasttest
+
+import (
+	"bufio"
+	"context"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	holdfast "holdfast/sdks/go"
+)
+
+const (
+	readyTimeout   = 60 * time.Second
+	commandTimeout = 30 * time.Second
+	portTries      = 5
+)
+
+// Server is a cluster of one node.
+type Server struct {
+	// Endpoint is `host:port`.
+	Endpoint string
+	binary   string
+}
+
+// Start starts a node on loopback, and stops it after the test.
+func Start(t testing.TB) *Server {
+	t.Helper()
+	binary := os.Getenv("HOLDFAST_BIN")
+	if binary == "" {
+		found, err := exec.LookPath("holdfast")
+		if err != nil {
+			SkipUnlessCI(t, "the program `holdfast` is not in PATH; set HOLDFAST_BIN to where it is")
+		}
+		binary = found
+	}
+	for range portTries {
+		port := freePorts(t)
+		server := &Server{Endpoint: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), binary: binary}
+		if server.start(t, port) {
+			return server
+		}
+	}
+	t.Fatal("no holdfast node could be started")
+	return nil
+}
+
+// SkipUnlessCI skips a test that needs something which is not there. In CI it fails.
+func SkipUnlessCI(t testing.TB, words string) {
+	t.Helper()
+	if os.Getenv("CI") == "true" {
+		t.Fatal(words)
+	}
+	t.Skip(words)
+}
+
+func (s *Server) start(t testing.TB, port int) bool {
+	t.Helper()
+	data := filepath.Join(t.TempDir(), "data")
+	node := exec.Command(
+		s.binary, "dev", "--nodes", "1", "--no-http", "--port", strconv.Itoa(port), "--data-dir", data,
+	)
+	out, err := node.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := node.Start(); err != nil {
+		t.Fatal(err)
+	}
+	stop := func() {
+		_ = node.Process.Kill()
+		_ = node.Wait()
+	}
+	giveUp := time.AfterFunc(readyTimeout, func() { _ = node.Process.Kill() })
+	defer giveUp.Stop()
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		if strings.TrimSpace(lines.Text()) == "ready" {
+			t.Cleanup(stop)
+			return true
+		}
+	}
+	stop()
+	return false
+}
+
+// Client returns a client of the node, and closes it after the test.
+func (s *Server) Client(t testing.TB, options ...holdfast.Option) *holdfast.Client {
+	t.Helper()
+	client, err := holdfast.Connect(context.Background(), s.Endpoint, options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close(context.Background()) })
+	return client
+}
+
+// BreakLock takes a lock away from its holder, as an operator does.
+func (s *Server) BreakLock(t testing.TB, name string) {
+	t.Helper()
+	s.Command(t, "break", name, "--reason", "a test")
+}
+
+// EndSession ends the session of a lock's holder, as if it had expired.
+func (s *Server) EndSession(t testing.TB, name string) {
+	t.Helper()
+	status, err := s.Client(t).Status(context.Background(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, holder := range status.Holders {
+		s.Command(t, "kill-session", holder.Session, "--reason", "a test")
+	}
+}
+
+// Command runs `holdfast` with these arguments against the node, and returns what it prints.
+func (s *Server) Command(t testing.TB, arguments ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), commandTimeout)
+	defer cancel()
+	command := exec.CommandContext(ctx, s.binary, arguments...)
+	command.Env = append(os.Environ(), "HOLDFAST_ENDPOINTS="+s.Endpoint)
+	out, err := command.Output()
+	if err != nil {
+		t.Fatalf("holdfast %s: %v: %s", strings.Join(arguments, " "), err, out)
+	}
+	return string(out)
+}
+
+// freePorts returns a port that is free. So is the one after it, which peers use.
+func freePorts(t testing.TB) int {
+	t.Helper()
+	for {
+		first, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		port := first.Addr().(*net.TCPAddr).Port
+		second, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port+1)))
+		_ = first.Close()
+		if err == nil {
+			_ = second.Close()
+			return port
+		}
+	}
+}

@@ -1,0 +1,50 @@
+package engine
+
+import (
+	"errors"
+	"io"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	pb "holdfast/sdks/go/holdfastv1"
+)
+
+// FailureOf returns why a call or a stream ended, as a node says it in the metadata.
+func FailureOf(err error, trailer metadata.MD) *pb.Failure {
+	if errors.Is(err, io.EOF) {
+		return &pb.Failure{Message: "the stream ended", Retryable: true}
+	}
+	told, _ := status.FromError(err)
+	failure := &pb.Failure{Message: told.Message(), Leader: first(trailer, "holdfast-leader")}
+	if failure.Message == "" {
+		failure.Message = err.Error()
+	}
+	if reason := first(trailer, "holdfast-reason"); reason != "" {
+		failure.Reason = pb.Reason(pb.Reason_value["REASON_"+strings.ToUpper(reason)])
+		failure.Retryable = first(trailer, "holdfast-retryable") == "true"
+		failure.MayHaveHappened = first(trailer, "holdfast-may-have-happened") == "true"
+		return failure
+	}
+	// It did not come from a node.
+	failure.MayHaveHappened = true
+	switch told.Code() {
+	case codes.Unauthenticated:
+		failure.Reason = pb.Reason_REASON_UNAUTHENTICATED
+	case codes.PermissionDenied:
+		failure.Reason = pb.Reason_REASON_PERMISSION_DENIED
+	case codes.InvalidArgument, codes.OutOfRange, codes.Unimplemented:
+	default:
+		failure.Retryable = true
+	}
+	return failure
+}
+
+func first(trailer metadata.MD, key string) string {
+	if values := trailer.Get(key); len(values) > 0 {
+		return values[0]
+	}
+	return ""
+}
