@@ -1,0 +1,505 @@
+/** The state machine, with a clock and a node of the test's own. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import { Endpoints } from "#dist/core/endpoints.js";
+import type { Hold } from "#dist/core/hold.js";
+import { MS } from "#dist/core/lease.js";
+import { Entry, type Fields, type Kind } from "#dist/core/requests.js";
+import { Session } from "#dist/core/session.js";
+import { Busy, Closed, Lost, Rejected, TimedOut, Unauthenticated, Unavailable } from "#dist/errors.js";
+import {
+  type ClientFrame,
+  EndReason,
+  FailureSchema,
+  type GrantSchema,
+  Mode,
+  type Operation,
+  Reason,
+  ReleaseOutcome,
+  ServerFrameSchema,
+  Tier,
+} from "#dist/gen/holdfast/v1/holdfast_pb.js";
+
+const SECOND = 1000n * MS;
+const TTL_MS = 30_000n;
+
+type Result = NonNullable<NonNullable<MessageInitShape<typeof ServerFrameSchema>["answers"]>[number]["result"]>;
+type ServerFrameInit = MessageInitShape<typeof ServerFrameSchema>;
+
+type Sent<K> = Extract<Operation["kind"], { case: K }>["value"];
+
+/** A session, and what came out of it. */
+class Player {
+  now = 100n * SECOND;
+  logicalMs = 500_000n;
+  readonly completed = new Map<string, unknown>();
+  readonly connects: string[] = [];
+  readonly farewells: boolean[] = [];
+  readonly calls = new Map<string, bigint>();
+  private readonly callers = new Map<object, string>();
+  private sessions = 0;
+  readonly session = new Session({
+    endpoints: new Endpoints("a:1,b:2"),
+    settings: { ttlMs: TTL_MS, owner: { application: "", host: "", note: "", pid: 0 } },
+    newSessionId: () => `session ${++this.sessions}`,
+    random: () => 0.5,
+    now: 100n * SECOND,
+  });
+
+  after(span: bigint): this {
+    this.now += span;
+    this.logicalMs += span / MS;
+    return this;
+  }
+
+  ask(caller: string, kind: Kind, fields: Fields = {}, options: { hold?: Hold; renews?: bigint } = {}): this {
+    const key = {};
+    this.callers.set(key, caller);
+    const entry = new Entry(kind, fields, { caller: key, waitsUntil: this.now + 60n * SECOND, ...options });
+    this.calls.set(caller, this.session.handleRequest(this.now, entry));
+    return this.settle();
+  }
+
+  acquire(caller: string, name: string, fields: Fields = {}): this {
+    return this.ask(caller, "acquire", { name, mode: Mode.EXCLUSIVE, ...fields });
+  }
+
+  abandon(caller: string): this {
+    this.session.handleAbandoned(this.now, this.calls.get(caller) ?? 0n);
+    return this.settle();
+  }
+
+  close(caller: string): this {
+    const key = {};
+    this.callers.set(key, caller);
+    this.session.handleClose(this.now, key);
+    return this.settle();
+  }
+
+  settle(): this {
+    for (let output = this.session.outputs.shift(); output; output = this.session.outputs.shift()) {
+      if (output.do === "complete") this.completed.set(this.callers.get(output.caller) ?? "", output.outcome);
+      else if (output.do === "connect") this.connects.push(output.address);
+      else if (output.do === "disconnect") this.farewells.push(output.withFarewell);
+    }
+    return this;
+  }
+
+  frame(): ClientFrame | undefined {
+    return this.session.nextFrame(this.now);
+  }
+
+  operations(): Operation[] {
+    return this.frame()?.operations ?? [];
+  }
+
+  /** The one operation of the next frame, which has to be of this kind. */
+  sent<K extends Kind | "resume">(kind: K): Sent<K> {
+    const operations = this.operations();
+    assert.deepEqual(
+      operations.map((it) => it.kind.case),
+      [kind],
+    );
+    return operations[0]?.kind.value as unknown as Sent<K>;
+  }
+
+  /** The node takes the connection and answers the hello. */
+  welcome(): this {
+    assert.ok(this.session.handleConnected(this.now));
+    this.settle();
+    const [hello] = this.operations();
+    assert.ok(hello?.kind.case === "open" || hello?.kind.case === "resume");
+    const told = { ttlMs: TTL_MS, lingerMs: TTL_MS, logicalTimeMs: this.logicalMs, term: 1n };
+    return this.answer(hello.kind.value.requestId, { case: hello.kind.case, value: told });
+  }
+
+  hear(frame: ServerFrameInit): this {
+    this.session.handleFrame(this.now, create(ServerFrameSchema, frame));
+    return this.settle();
+  }
+
+  answer(requestId: bigint, result: Result): this {
+    return this.hear({ answers: [{ requestId, result }] });
+  }
+
+  fail(requestId: bigint, reason: Reason, told: { retryable?: boolean; leader?: string } = {}): this {
+    return this.answer(requestId, { case: "failure", value: { reason, ...told } });
+  }
+
+  grant(requestId: bigint, name: string, token: bigint, fields: MessageInitShape<typeof GrantSchema> = {}): this {
+    const value = { name, token, guarantee: 1, mode: Mode.EXCLUSIVE, acquireRequestId: requestId, ...fields };
+    const outcome = { case: "granted" as const, value };
+    return this.answer(requestId, { case: "acquire", value: { logicalTimeMs: this.logicalMs, outcome } });
+  }
+
+  breaks(): this {
+    this.session.handleDisconnected(this.now, create(FailureSchema, { message: "reset", retryable: true }));
+    return this.settle();
+  }
+
+  timePasses(): this {
+    const due = this.session.nextTimeout();
+    assert.ok(due !== undefined);
+    if (due > this.now) this.after(due - this.now);
+    this.session.handleTimeout(this.now);
+    return this.settle();
+  }
+
+  untilConnecting(): this {
+    const count = this.connects.length;
+    while (this.connects.length === count) this.timePasses();
+    return this;
+  }
+
+  reconnects(): this {
+    return this.untilConnecting().welcome();
+  }
+
+  hold(caller = "g"): Hold {
+    const [hold] = this.completed.get(caller) as Hold[];
+    assert.ok(hold);
+    return hold;
+  }
+}
+
+function holding(fields: MessageInitShape<typeof GrantSchema> = {}): Player {
+  const player = new Player().acquire("g", "a").welcome();
+  return player.grant(player.sent("acquire").requestId, "a", 7n, fields);
+}
+
+test("the first request opens a session, and nothing else is sent before the welcome", () => {
+  const player = new Player();
+  assert.equal(player.session.nextTimeout(), undefined);
+  player.acquire("g", "a");
+  assert.deepEqual(player.connects, ["a:1"]);
+  assert.ok(player.session.handleConnected(player.now));
+  assert.equal(player.sent("open").ttlMs, TTL_MS);
+  assert.equal(player.frame(), undefined);
+});
+
+test("an open that is older than a minute gets another id", () => {
+  const player = new Player().acquire("g", "a", { waitMs: 600_000n });
+  const ids = [0, 1].map((round) => {
+    if (round > 0) player.untilConnecting();
+    assert.ok(player.session.handleConnected(player.now));
+    const { sessionId } = player.sent("open");
+    player.after(61n * SECOND).breaks();
+    return sessionId;
+  });
+  assert.notEqual(ids[0], ids[1]);
+});
+
+test("a client that every node denies is told so", () => {
+  const player = new Player().acquire("g", "a");
+  for (const _ of [0, 1]) {
+    player.session.handleConnectFailed(player.now, "no TLS connection", "denied");
+    player.settle();
+  }
+  assert.ok(player.completed.get("g") instanceof Unauthenticated);
+  assert.deepEqual(player.connects, ["a:1", "b:2"]);
+});
+
+test("an unanswered request goes out again under its old id", () => {
+  const player = new Player().acquire("g", "a").welcome();
+  const first = player.sent("acquire");
+  player.breaks();
+  assert.deepEqual(player.farewells, [true]);
+  assert.deepEqual(player.reconnects().sent("acquire"), first);
+});
+
+test("a resume has a higher number than every hello before", () => {
+  const player = holding();
+  const numbers = [0, 1, 2].map(() => {
+    player.breaks().untilConnecting();
+    assert.ok(player.session.handleConnected(player.now));
+    return Number(player.settle().sent("resume").requestId);
+  });
+  assert.deepEqual(
+    numbers,
+    [...new Set(numbers)].sort((a, b) => a - b),
+  );
+});
+
+test("acknowledgement stops before the oldest unanswered request", () => {
+  const player = holding().acquire("x", "x").acquire("y", "y");
+  const frame = player.frame();
+  const [first = 0n, second = 0n] = frame?.operations.map((it) => it.kind.value?.requestId) ?? [];
+  assert.equal(frame?.ackedThrough, first - 1n);
+  const busy: Result = { case: "acquire", value: { outcome: { case: "busy", value: {} } } };
+  player.answer(second, busy);
+  assert.ok(player.completed.get("y") instanceof Busy);
+  assert.equal(player.acquire("z", "z").frame()?.ackedThrough, first - 1n);
+  player.answer(first, busy);
+  assert.equal(player.acquire("w", "w").frame()?.ackedThrough, second);
+});
+
+test("a queued acquire does not hold the acknowledgement back", () => {
+  const player = holding().acquire("x", "x", { waitMs: 60_000n });
+  const { requestId } = player.sent("acquire");
+  player.hear({ notices: [{ kind: { case: "queued", value: { requestId, position: 1n } } }] });
+  assert.equal(player.acquire("y", "y").frame()?.ackedThrough, requestId);
+});
+
+test("a guard gives no token past 98 percent of the TTL, and stays lost", () => {
+  const player = holding();
+  const hold = player.hold();
+  hold.check(player.now + 29_398n * MS - 1n);
+  assert.throws(() => hold.check(player.now + 29_398n * MS), /no heartbeat/);
+  assert.throws(() => hold.check(player.now), Lost);
+});
+
+test("a heartbeat goes out a third of the TTL after the last answered sending", () => {
+  const player = holding();
+  const sentAt = player.now;
+  player.timePasses();
+  assert.equal(player.now, sentAt + 10n * SECOND);
+  const { requestId } = player.sent("keepAlive");
+  player.after(5n * MS).answer(requestId, { case: "keepAlive", value: { logicalTimeMs: player.logicalMs } });
+  assert.equal(player.hold().validUntil(), sentAt + 10n * SECOND + 29_398n * MS);
+});
+
+test("ten thousand locks cost one heartbeat", () => {
+  const player = new Player();
+  for (let number = 0; number < 10_000; number++) player.acquire(`g${number}`, `lock/${number}`);
+  player.welcome();
+  for (let frame = player.frame(); frame; frame = player.frame()) {
+    for (const { kind } of frame.operations)
+      player.grant(kind.value?.requestId ?? 0n, "lock", kind.value?.requestId ?? 0n);
+  }
+  player.timePasses();
+  player.sent("keepAlive");
+});
+
+test("a release does not keep the session alive", () => {
+  const player = holding();
+  const validUntil = player.hold().validUntil();
+  player.acquire("other", "b");
+  player.grant(player.sent("acquire").requestId, "b", 8n);
+  player.after(2n * SECOND).ask("r", "release", {}, { hold: player.hold("other") });
+  const { requestId } = player.sent("release");
+  const value = { logicalTimeMs: player.logicalMs, outcome: ReleaseOutcome.RELEASED };
+  player.answer(requestId, { case: "release", value });
+  assert.equal(player.completed.get("r"), "released");
+  assert.equal(player.hold().validUntil(), validUntil);
+});
+
+test("a node that owes an answer is left when nothing is left to be read", () => {
+  const player = new Player().acquire("g", "a").welcome();
+  player.sent("acquire");
+  player.timePasses();
+  player.session.handleQuiet(player.now);
+  assert.deepEqual(player.settle().farewells, [true]);
+  player.reconnects().sent("acquire");
+});
+
+test("a caller that is gone is cancelled, and a grant is given back once", () => {
+  const player = new Player().acquire("g", "a", { waitMs: 60_000n }).welcome();
+  const acquire = player.sent("acquire").requestId;
+  const cancel = player.abandon("g").sent("cancel");
+  assert.equal(cancel.target, acquire);
+  const release = player.grant(acquire, "a", 9n).sent("release");
+  assert.deepEqual([release.token, release.acquireRequestId], [9n, acquire]);
+  const value = { name: "a", token: 9n, guarantee: 1, acquireRequestId: acquire };
+  player.answer(cancel.requestId, { case: "cancel", value: { outcome: { case: "alreadyGranted", value } } });
+  assert.equal(player.frame(), undefined);
+  assert.equal(player.session.state.holds.size, 0);
+});
+
+test("a request that never went out is forgotten with its caller", () => {
+  assert.equal(new Player().acquire("g", "a").abandon("g").welcome().frame(), undefined);
+});
+
+test("what was granted and did not reach its caller is released", () => {
+  assert.equal(holding().abandon("g").sent("release").token, 7n);
+});
+
+test("a lost session is told to holders, and the next request opens another", () => {
+  const player = holding().acquire("sent", "b");
+  player.sent("acquire");
+  player.hear({ notices: [{ kind: { case: "sessionEnded", value: { reason: EndReason.KILLED } } }] });
+  assert.equal(player.hold().loss.reason, "session_killed");
+  assert.ok(player.completed.get("sent") instanceof Lost);
+  player.acquire("next", "c");
+  assert.ok(player.session.handleConnected(player.now));
+  assert.equal(player.sent("open").sessionId, "session 2");
+});
+
+test("an acquire waits while the lease is over, and goes to the next session", () => {
+  const player = holding()
+    .after(30n * SECOND)
+    .acquire("late", "b");
+  // A caller may see the pause of the process before the timer fires.
+  const { requestId } = player.sent("keepAlive");
+  assert.equal(player.frame(), undefined, "the acquire was sent under the old session");
+  player.fail(requestId, Reason.UNKNOWN_SESSION);
+  assert.notEqual(player.hold().loss.reason, undefined);
+  const acquire = player.welcome().sent("acquire");
+  player.grant(acquire.requestId, "b", 8n).hold("late").check(player.now);
+});
+
+test("an acquire goes out when a late heartbeat was answered after all", () => {
+  const player = holding()
+    .after(30n * SECOND)
+    .acquire("late", "b");
+  const { requestId } = player.sent("keepAlive");
+  player.answer(requestId, { case: "keepAlive", value: { logicalTimeMs: player.logicalMs } });
+  assert.equal(player.sent("acquire").name, "b");
+});
+
+test("losses after a resume are told by token, and of readers by their acquire", () => {
+  const player = holding();
+  for (const caller of ["r1", "r2"]) {
+    player.acquire(caller, "r", { mode: Mode.SHARED });
+    player.grant(player.sent("acquire").requestId, "r", 8n, { mode: Mode.SHARED });
+  }
+  const [first, second] = [player.hold("r1"), player.hold("r2")];
+  player.breaks().reconnects();
+  const tell = (token: bigint, acquireRequestId = 0n) =>
+    player.hear({ notices: [{ kind: { case: "holdEnded", value: { token, acquireRequestId } } }] });
+  tell(8n);
+  assert.deepEqual([first.loss.reason, second.loss.reason], [undefined, undefined]);
+  tell(8n, first.acquire);
+  assert.deepEqual([first.loss.reason, second.loss.reason], ["ended", undefined]);
+  tell(7n);
+  assert.equal(player.hold().loss.reason, "ended");
+});
+
+test("a node that does not lead is left for the leader that it names", () => {
+  const player = new Player().acquire("g", "a").welcome();
+  const acquire = player.sent("acquire");
+  player.fail(acquire.requestId, Reason.NOT_LEADER, { retryable: true, leader: "c:3" }).reconnects();
+  assert.equal(player.connects.at(-1), "c:3");
+  assert.deepEqual(player.sent("acquire"), acquire);
+});
+
+test("an overloaded node gets the request again after a pause", () => {
+  const player = new Player().acquire("g", "a").welcome();
+  const acquire = player.sent("acquire");
+  player.fail(acquire.requestId, Reason.OVERLOADED, { retryable: true });
+  assert.equal(player.frame(), undefined);
+  assert.deepEqual(player.timePasses().sent("acquire"), acquire);
+});
+
+test("a refusal is told with its reason", () => {
+  const player = new Player().acquire("g", "a").welcome();
+  player.fail(player.sent("acquire").requestId, Reason.FROZEN);
+  const error = player.completed.get("g");
+  assert.ok(error instanceof Rejected && error.reason === "frozen" && error.retryable);
+});
+
+test("a refused heartbeat is no sample", () => {
+  const player = holding();
+  const validUntil = player.hold().validUntil();
+  player.timePasses();
+  player.fail(player.sent("keepAlive").requestId, Reason.UNAUTHENTICATED);
+  assert.equal(player.hold().validUntil(), validUntil);
+  assert.deepEqual(player.farewells, [true]);
+});
+
+test("a wait that ended unseen timed out only if its time may be over", () => {
+  for (const [waitMs, expected] of [
+    [1_000n, TimedOut],
+    [600_000n, Lost],
+  ] as const) {
+    const player = new Player().acquire("g", "a", { waitMs }).welcome();
+    const { requestId } = player.sent("acquire");
+    player.hear({ notices: [{ kind: { case: "queued", value: { requestId, position: 1n } } }] });
+    player.after(2n * SECOND).fail(requestId, Reason.ANSWER_DISCARDED);
+    assert.ok(player.completed.get("g") instanceof expected);
+  }
+});
+
+test("a renewal that shortens a hold counts from its sending", () => {
+  const player = holding();
+  const hold = player.hold();
+  player.ask("r", "renew", { ttlMs: 5_000n }, { hold });
+  assert.ok(hold.validUntil() > player.now + 20n * SECOND);
+  player.sent("renew");
+  assert.equal(hold.validUntil(), player.now + 4_898n * MS);
+});
+
+test("the library renews a hold with a TTL of its own", () => {
+  const player = new Player();
+  player.ask("g", "acquire", { name: "a", ttlMs: 3_000n }, { renews: 3n * SECOND }).welcome();
+  player.grant(player.sent("acquire").requestId, "a", 7n, { deadlineMs: player.logicalMs + 3_000n });
+  const grantedAt = player.now;
+  player.timePasses();
+  assert.equal(player.now, grantedAt + SECOND);
+  const renew = player.sent("renew");
+  assert.equal(renew.ttlMs, 3_000n);
+  const value = { logicalTimeMs: player.logicalMs, deadlineMs: player.logicalMs + 3_000n };
+  player.answer(renew.requestId, { case: "renew", value });
+  player.hold().check(player.now + 2_900n * MS);
+});
+
+test("requests about a hold wait for the answer to its conversion", () => {
+  const player = holding();
+  const hold = player.hold();
+  player.ask("c", "convert", { mode: Mode.SHARED, waitMs: 0n }, { hold }).ask("r", "release", {}, { hold });
+  const { requestId } = player.sent("convert");
+  const value = { name: "a", token: 12n, guarantee: 1, mode: Mode.SHARED };
+  player.answer(requestId, { case: "acquire", value: { outcome: { case: "granted", value } } });
+  assert.equal(player.sent("release").token, 12n);
+});
+
+test("a transfer that was refused gives the token back", () => {
+  const player = holding();
+  const hold = player.hold();
+  player.ask("t", "transfer", { toPublicSessionId: "00" }, { hold });
+  assert.throws(() => hold.check(player.now), /handed/);
+  player.fail(player.sent("transfer").requestId, Reason.NO_SUCH_WAITER);
+  hold.check(player.now);
+});
+
+test("holds of the efficiency tier end with the stream, and are released on the next", () => {
+  const player = holding({ guarantee: 2 }).breaks();
+  assert.equal(player.hold().loss.reason, "leader_unreachable");
+  assert.equal(player.reconnects().sent("release").tier, Tier.EFFICIENCY);
+});
+
+test("nodes that refuse the connection are reported after a second", () => {
+  const player = new Player().acquire("g", "a");
+  let tried = 0;
+  while (!player.completed.has("g")) {
+    if (player.connects.length > tried) {
+      tried += 1;
+      player.session.handleConnectFailed(player.now, "refused", "refused");
+      player.settle();
+    } else player.timePasses();
+  }
+  assert.ok(player.completed.get("g") instanceof Unavailable);
+  assert.ok(player.now < 102n * SECOND);
+});
+
+test("the circuit opens after three seconds, and closes with the first node that serves", () => {
+  const player = holding().breaks();
+  let tried = player.connects.length;
+  while (player.session.breaker.isClosed) {
+    if (player.connects.length > tried) {
+      tried += 1;
+      player.after(300n * MS).session.handleConnectFailed(player.now, "no route", "not_made");
+      player.settle();
+    } else player.timePasses();
+  }
+  assert.ok(player.reconnects().session.breaker.isClosed);
+});
+
+test("a caller is let go when its time is over", () => {
+  const player = new Player().acquire("g", "a", { waitMs: 600_000n }).welcome();
+  const { requestId } = player.sent("acquire");
+  player.hear({ notices: [{ kind: { case: "queued", value: { requestId, position: 1n } } }] });
+  player.after(60n * SECOND).session.handleTimeout(player.now);
+  const error = player.settle().completed.get("g");
+  assert.ok(error instanceof Unavailable && error.mayHaveHappened);
+});
+
+test("a closed session takes nothing more", () => {
+  const player = holding().close("close");
+  player.answer(player.sent("close").requestId, { case: "close", value: {} });
+  assert.equal(player.completed.get("close"), undefined);
+  assert.ok(player.completed.has("close"));
+  assert.equal(player.hold().loss.reason, "session_closed");
+  assert.ok(player.acquire("late", "b").completed.get("late") instanceof Closed);
+});
