@@ -1,0 +1,186 @@
+package holdfast.client;
+
+import holdfast.client.core.Breaker;
+import holdfast.client.core.Hold;
+import holdfast.client.core.Operations;
+import holdfast.client.core.Request;
+import holdfast.client.errors.CancelledException;
+import holdfast.client.errors.HoldfastException;
+import holdfast.client.errors.LostException;
+import holdfast.v1.StatusResponse;
+import java.time.Duration;
+import java.util.Arrays;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.function.BiFunction;
+import java.util.function.Supplier;
+
+/**
+ * One session with the cluster, for all threads of a program. It is opened by the first call that
+ * needs it. To close the client ends the session: all its locks are freed at once.
+ */
+public final class Client implements AutoCloseable {
+  private final Engine engine;
+  private final Supplier<String> traceparents;
+  private final ThreadLocal<ThreadGuards> heldByThread = ThreadLocal.withInitial(ThreadGuards::new);
+
+  Client(Engine engine, Supplier<String> traceparents) {
+    this.engine = engine;
+    this.traceparents = traceparents;
+  }
+
+  /** A client with default settings. Endpoints are {@code host:port}, separated by commas. */
+  public static Client connect(String endpoints) {
+    return builder(endpoints).build().open();
+  }
+
+  /** A client of the nodes at these endpoints, {@code host:port}, separated by commas. */
+  public static ClientBuilder builder(String endpoints) {
+    return new ClientBuilder(endpoints);
+  }
+
+  /** Opens the session now. Without it, the first request does. */
+  public Client open() {
+    engine.open().get();
+    return this;
+  }
+
+  /** A lock that is about to be taken. */
+  public LockRequest lock(String name) {
+    return new LockRequest(this, name);
+  }
+
+  /** Several locks, all at one moment or none: a part of them is never held. */
+  public LockAllRequest lockAll(String... names) {
+    return lockAll(Arrays.asList(names));
+  }
+
+  /** As {@link #lockAll(String...)}. */
+  public LockAllRequest lockAll(List<String> names) {
+    return new LockAllRequest(this, names);
+  }
+
+  /** A lock of the cluster as {@code java.util.concurrent.locks.Lock}. */
+  public HoldfastLock asLock(String name) {
+    return new HoldfastLock(this, name, null);
+  }
+
+  /** As {@link #asLock(String)}, with a TTL of its own that the library renews. */
+  public HoldfastLock asLock(String name, Duration ttl) {
+    return new HoldfastLock(this, name, ttl);
+  }
+
+  public Election election(String name) {
+    return new Election(this, name);
+  }
+
+  /** What happens to the locks under a prefix, after a snapshot of what is. */
+  public Watch watch(String prefix) {
+    return new Watch(engine, prefix, true);
+  }
+
+  /** As {@link #watch}, without a snapshot: only what happens from now on. */
+  public Watch watchFromNow(String prefix) {
+    return new Watch(engine, prefix, false);
+  }
+
+  /** Who holds a lock, and who waits for it. */
+  public LockStatus status(String name) {
+    Request request = Request.of(Operations.status(Checks.name(name)));
+    try {
+      return LockStatus.of((StatusResponse) engine.run(request, Duration.ZERO, null));
+    } catch (InterruptedException interrupted) {
+      Thread.currentThread().interrupt();
+      throw new CancelledException();
+    }
+  }
+
+  /** False while no node serves the session: then calls fail at once. */
+  public boolean isServed() {
+    return engine.circuit() == Breaker.State.CLOSED;
+  }
+
+  /** Ends the session. Throws if no node has confirmed that: then it ends by its TTL. */
+  @Override
+  public void close() {
+    engine.close().awaitUninterruptibly().get();
+  }
+
+  Engine engine() {
+    return engine;
+  }
+
+  ThreadGuards heldByThread() {
+    return heldByThread.get();
+  }
+
+  String traceparent(String given) {
+    String present = given == null && traceparents != null ? traceparents.get() : given;
+    return present == null ? "" : present;
+  }
+
+  <G extends HeldLocks> G acquire(
+      Terms<?> terms, Request request, BiFunction<Engine, List<Hold>, G> guard) {
+    try {
+      return acquireInterruptibly(terms, request, guard);
+    } catch (InterruptedException interrupted) {
+      Thread.currentThread().interrupt();
+      throw new CancelledException();
+    }
+  }
+
+  <G extends HeldLocks> G acquireInterruptibly(
+      Terms<?> terms, Request request, BiFunction<Engine, List<Hold>, G> guard)
+      throws InterruptedException {
+    Object holds = engine.run(request, terms.wait, terms.onQueued);
+    G held = checked(guard.apply(engine, holds(holds)));
+    if (terms.interruptsOnLoss) {
+      held.interruptOnLoss(Thread.currentThread());
+    }
+    return held;
+  }
+
+  <G extends HeldLocks> CompletableFuture<G> acquireAsync(
+      Terms<?> terms, Request request, BiFunction<Engine, List<Hold>, G> guard) {
+    CompletableFuture<G> future = new CompletableFuture<>();
+    Call[] call = new Call[1];
+    call[0] =
+        new Call(
+            outcome -> {
+              try {
+                Object holds = engine.settled(request, call[0], outcome);
+                G held = checked(guard.apply(engine, holds(holds)));
+                if (!future.complete(held)) {
+                  held.releaseAll();
+                }
+              } catch (HoldfastException error) {
+                future.completeExceptionally(error);
+              }
+            },
+            terms.onQueued);
+    engine.start(request, terms.wait, call[0]);
+    future.whenComplete(
+        (held, error) -> {
+          if (future.isCancelled()) {
+            engine.abandon(request, call[0]);
+          }
+        });
+    return future;
+  }
+
+  @SuppressWarnings("unchecked")
+  private static List<Hold> holds(Object outcome) {
+    return (List<Hold>) outcome;
+  }
+
+  /** A grant may have been so long on its way that it is over by now. */
+  private static <G extends HeldLocks> G checked(G guard) {
+    try {
+      guard.check();
+      return guard;
+    } catch (LostException lost) {
+      guard.releaseAll();
+      throw lost;
+    }
+  }
+}

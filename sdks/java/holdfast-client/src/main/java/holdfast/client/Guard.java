@@ -1,0 +1,116 @@
+package holdfast.client;
+
+import holdfast.client.core.Hold;
+import holdfast.client.core.Operations;
+import holdfast.client.core.Request;
+import holdfast.client.errors.CancelledException;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.List;
+import java.util.OptionalLong;
+
+/** One held lock. */
+public sealed class Guard extends HeldLocks permits Leadership {
+  Guard(Engine engine, List<Hold> holds) {
+    super(engine, holds);
+  }
+
+  private Hold hold() {
+    return holds().get(0);
+  }
+
+  public final String name() {
+    return hold().name();
+  }
+
+  /** The fencing token. It reads the clock, and throws once the lock may have ended. */
+  public final long token() {
+    check();
+    return hold().terms().token();
+  }
+
+  /** The token in full form, which the protected resource checks; empty for a permit. */
+  public final String fence() {
+    check();
+    return hold().terms().fence();
+  }
+
+  public final Mode mode() {
+    return Mode.of(hold().terms().mode());
+  }
+
+  public final boolean isExclusive() {
+    return mode() == Mode.EXCLUSIVE;
+  }
+
+  /** Whether it is of the efficiency tier, where two holders can overlap for a moment. */
+  public final boolean isBestEffort() {
+    return hold().isBestEffort();
+  }
+
+  /** The age to ask for the next lock of the same transaction with. */
+  public final OptionalLong since() {
+    Long since = hold().since();
+    return since == null ? OptionalLong.empty() : OptionalLong.of(since);
+  }
+
+  /** Releases the lock, or says what had become of it before. */
+  public final Released release() {
+    return releaseAll().get(0);
+  }
+
+  /** Starts the hold's own TTL again. A hold without one needs no renewal. */
+  public final void renew() {
+    check();
+    run(Request.about(hold(), Operations.renew(null)), Duration.ZERO);
+  }
+
+  /** As {@link #renew()}, with another TTL, which can be shorter. */
+  public final void renew(Duration ttl) {
+    check();
+    run(Request.about(hold(), Operations.renew(ttl.toMillis())), Duration.ZERO);
+  }
+
+  /** At once, and under the same token. */
+  public final void convertToShared() {
+    convert(Mode.SHARED, Duration.ZERO);
+  }
+
+  /** When the other readers are gone, under a new token. The lock is held all the time. */
+  public final void convertToExclusive(Duration wait) {
+    convert(Mode.EXCLUSIVE, wait);
+  }
+
+  private void convert(Mode mode, Duration wait) {
+    check();
+    Duration checked = Checks.wait(wait);
+    Request request = Request.about(hold(), Operations.convert(mode.wire(), checked.toMillis()));
+    run(request, checked);
+  }
+
+  /** Other metadata for the hold, for people who look at the lock. */
+  public final void proclaim(byte[] metadata) {
+    check();
+    run(Request.about(hold(), Operations.proclaim(Checks.metadata(metadata))), Duration.ZERO);
+  }
+
+  /** As {@link #proclaim(byte[])}, in UTF-8. */
+  public final void proclaim(String metadata) {
+    proclaim(metadata.getBytes(StandardCharsets.UTF_8));
+  }
+
+  /** Hands an exclusive lock to a session that waits for it. Returns the token of that session. */
+  public final long transfer(String publicSessionId) {
+    check();
+    return (Long) run(Request.about(hold(), Operations.transfer(publicSessionId)), Duration.ZERO);
+  }
+
+  private Object run(Request request, Duration wait) {
+    try {
+      return engine().run(request, wait, null);
+    } catch (InterruptedException interrupted) {
+      Thread.currentThread().interrupt();
+      throw new CancelledException();
+    }
+  }
+}

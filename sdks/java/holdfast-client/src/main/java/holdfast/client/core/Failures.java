@@ -1,0 +1,61 @@
+package holdfast.client.core;
+
+import holdfast.client.errors.HoldfastException;
+import holdfast.client.errors.PermissionDeniedException;
+import holdfast.client.errors.RejectedException;
+import holdfast.client.errors.UnauthenticatedException;
+import holdfast.v1.Failure;
+import holdfast.v1.Reason;
+import java.util.Locale;
+import java.util.function.Supplier;
+
+/** Failures of the protocol as errors of the library. */
+public final class Failures {
+  private static final String PREFIX = "REASON_";
+
+  private Failures() {}
+
+  public static Failure retryable(String message) {
+    return Failure.newBuilder().setMessage(message).setRetryable(true).build();
+  }
+
+  /** The connection was made, and the node does not accept this client or is not the right one. */
+  public static Failure denied(String message) {
+    return Failure.newBuilder()
+        .setMessage(message)
+        .setReason(Reason.REASON_UNAUTHENTICATED)
+        .build();
+  }
+
+  /** Such as {@code invalid_name}; {@code unspecified} for one that this version does not know. */
+  static String reasonName(Reason reason) {
+    if (reason == Reason.UNRECOGNIZED) {
+      return "unspecified";
+    }
+    return reason.name().substring(PREFIX.length()).toLowerCase(Locale.ROOT);
+  }
+
+  /** The other way round. */
+  public static Reason reasonNamed(String name) {
+    try {
+      return Reason.valueOf(PREFIX + name.toUpperCase(Locale.ROOT));
+    } catch (IllegalArgumentException unknown) {
+      return Reason.REASON_UNSPECIFIED;
+    }
+  }
+
+  public static Supplier<HoldfastException> rejected(Failure failure) {
+    String reason = reasonName(failure.getReason());
+    String message = failure.getMessage();
+    return switch (failure.getReason()) {
+      case REASON_UNAUTHENTICATED, REASON_CREDENTIAL_EXPIRED ->
+          () -> new UnauthenticatedException(reason, message);
+      case REASON_PERMISSION_DENIED -> () -> new PermissionDeniedException(reason, message);
+      default -> () -> new RejectedException(reason, message, failure.getMayHaveHappened());
+    };
+  }
+
+  static Outcome unknown(String words) {
+    return Outcome.error(() -> new RejectedException("unspecified", words, true));
+  }
+}

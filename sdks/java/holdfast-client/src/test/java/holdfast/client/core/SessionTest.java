@@ -1,0 +1,383 @@
+package holdfast.client.core;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertInstanceOf;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import holdfast.client.errors.HoldfastException;
+import holdfast.client.errors.LostException;
+import holdfast.client.errors.TimedOutException;
+import holdfast.client.errors.UnavailableException;
+import holdfast.v1.AcquireRequest;
+import holdfast.v1.AcquireResponse;
+import holdfast.v1.Answer;
+import holdfast.v1.CancelResponse;
+import holdfast.v1.ClientFrame;
+import holdfast.v1.Failure;
+import holdfast.v1.Grant;
+import holdfast.v1.Guarantee;
+import holdfast.v1.KeepAliveResponse;
+import holdfast.v1.Mode;
+import holdfast.v1.Notice;
+import holdfast.v1.OpenSessionRequest;
+import holdfast.v1.OpenSessionResponse;
+import holdfast.v1.Operation;
+import holdfast.v1.Operation.KindCase;
+import holdfast.v1.Queued;
+import holdfast.v1.Reason;
+import holdfast.v1.ServerFrame;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.SplittableRandom;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+
+/** The session without I/O: the test is the network, and owns the time. */
+class SessionTest {
+  private static final long MS = Leases.MS;
+  private static final long FOR_EVER = Long.MAX_VALUE / 2;
+  private static final long TTL_MS = 3_000;
+
+  private final List<String> connects = new ArrayList<>();
+  private final List<Boolean> farewells = new ArrayList<>();
+  private final Map<Object, Outcome> outcomes = new HashMap<>();
+  private long now = 1_000 * MS;
+  private int sessions;
+  private Session session;
+
+  @BeforeEach
+  void openSession() {
+    session = newSession();
+    session.handleOpen(now, "open", FOR_EVER);
+    connected();
+    assertNull(outcome("open").error());
+  }
+
+  private Session newSession() {
+    OpenSessionRequest settings = OpenSessionRequest.newBuilder().setTtlMs(TTL_MS).build();
+    State state = new State(Session.spanOf(settings), new SplittableRandom(1));
+    Endpoints endpoints = new Endpoints("a:1,b:2", true);
+    return new Session(endpoints, settings, () -> "session-" + ++sessions, state, now);
+  }
+
+  private void pump() {
+    for (Output output = session.nextOutput(); output != null; output = session.nextOutput()) {
+      if (output instanceof Output.Connect connect) {
+        connects.add(connect.address());
+      } else if (output instanceof Output.Disconnect disconnect) {
+        farewells.add(disconnect.withFarewell());
+      } else if (output instanceof Output.Completed completed) {
+        outcomes.put(completed.caller(), completed.outcome());
+      }
+    }
+  }
+
+  private Outcome outcome(Object caller) {
+    pump();
+    assertTrue(outcomes.containsKey(caller), () -> caller + " has no outcome");
+    return outcomes.get(caller);
+  }
+
+  private <E extends HoldfastException> E error(Object caller, Class<E> type) {
+    return assertInstanceOf(type, outcome(caller).error());
+  }
+
+  /** The node takes the connection and welcomes the session. Returns the hello. */
+  private Operation connected() {
+    pump();
+    assertTrue(session.handleConnected(now));
+    ClientFrame frame = session.nextFrame(now);
+    Operation hello = frame.getOperations(0);
+    OpenSessionResponse welcome =
+        OpenSessionResponse.newBuilder()
+            .setTtlMs(TTL_MS)
+            .setLingerMs(TTL_MS)
+            .setLogicalTimeMs(now / MS)
+            .build();
+    boolean isOpen = hello.getKindCase() == KindCase.OPEN;
+    Answer.Builder answer =
+        isOpen
+            ? Answer.newBuilder().setRequestId(hello.getOpen().getRequestId()).setOpen(welcome)
+            : Answer.newBuilder().setRequestId(hello.getResume().getRequestId()).setResume(welcome);
+    told(answer);
+    return hello;
+  }
+
+  private void told(Answer.Builder... answers) {
+    ServerFrame.Builder frame = ServerFrame.newBuilder();
+    for (Answer.Builder answer : answers) {
+      frame.addAnswers(answer);
+    }
+    session.handleFrame(now, frame.build());
+    pump();
+  }
+
+  private long ask(String name, long waitMs) {
+    AcquireRequest.Builder acquire = AcquireRequest.newBuilder().setName(name).setWaitMs(waitMs);
+    Operation operation = Operation.newBuilder().setAcquire(acquire).build();
+    return session.handleRequest(now, Request.of(operation).calledBy(name, FOR_EVER));
+  }
+
+  private static Grant grant(String name, long acquire, long token) {
+    return Grant.newBuilder()
+        .setName(name)
+        .setToken(token)
+        .setMode(Mode.MODE_EXCLUSIVE)
+        .setGuarantee(Guarantee.GUARANTEE_LINEARIZABLE)
+        .setAcquireRequestId(acquire)
+        .build();
+  }
+
+  private Answer.Builder granted(long id, String name, long token) {
+    AcquireResponse.Builder acquired = AcquireResponse.newBuilder().setLogicalTimeMs(now / MS);
+    return Answer.newBuilder()
+        .setRequestId(id)
+        .setAcquire(acquired.setGranted(grant(name, id, token)));
+  }
+
+  private static Answer.Builder failed(long id, Reason reason, boolean retryable) {
+    Failure.Builder failure = Failure.newBuilder().setReason(reason).setRetryable(retryable);
+    return Answer.newBuilder().setRequestId(id).setFailure(failure);
+  }
+
+  @SuppressWarnings("unchecked")
+  private Hold hold(String name) {
+    return ((List<Hold>) outcome(name).get()).get(0);
+  }
+
+  /** The stream breaks, and the session is resumed at another node. */
+  private Operation resume() {
+    session.handleDisconnected(now, Failures.retryable("broken"));
+    now += 500 * MS;
+    session.handleTimeout(now);
+    return connected();
+  }
+
+  @Test
+  void a_request_without_an_answer_goes_out_again_under_its_id_behind_a_higher_hello() {
+    long id = ask("a", 0);
+    ClientFrame first = session.nextFrame(now);
+    assertEquals(id, first.getOperations(0).getAcquire().getRequestId());
+    assertTrue(first.getAckedThrough() < id);
+    Operation hello = resume();
+    assertEquals(KindCase.RESUME, hello.getKindCase());
+    assertEquals("session-1", hello.getResume().getSessionId());
+    assertTrue(hello.getResume().getRequestId() > id);
+    ClientFrame again = session.nextFrame(now);
+    assertEquals(first.getOperations(0), again.getOperations(0));
+    assertTrue(again.getAckedThrough() < id);
+    told(granted(id, "a", 7));
+    assertEquals(7, hold("a").terms().token());
+    ask("b", 0);
+    assertTrue(session.nextFrame(now).getAckedThrough() >= id);
+  }
+
+  @Test
+  void a_sample_counts_from_the_first_sending() {
+    long id = ask("a", 0);
+    session.nextFrame(now);
+    long sent = now;
+    resume();
+    session.nextFrame(now);
+    long resumed = now;
+    told(granted(id, "a", 7));
+    Hold hold = hold("a");
+    // The resume is the later sample, and bounds the session.
+    assertEquals(Leases.certainEnd(resumed, TTL_MS * MS), hold.validUntil());
+    assertTrue(resumed > sent);
+  }
+
+  @Test
+  void a_guard_is_lost_by_the_clock_and_stays_lost() {
+    long id = ask("a", 0);
+    session.nextFrame(now);
+    told(granted(id, "a", 7));
+    Hold hold = hold("a");
+    hold.check(hold.validUntil() - 1);
+    assertThrows(LostException.class, () -> hold.check(hold.validUntil()));
+    resume();
+    assertThrows(LostException.class, () -> hold.check(now));
+  }
+
+  @Test
+  void an_acquire_waits_while_the_lease_is_over_and_goes_to_the_next_session() {
+    now += 10_000 * MS;
+    long id = ask("a", 0);
+    // A caller may see the pause of the process before the timer fires.
+    ClientFrame heartbeat = session.nextFrame(now);
+    assertEquals(KindCase.KEEP_ALIVE, heartbeat.getOperations(0).getKindCase());
+    assertNull(session.nextFrame(now));
+    long beat = heartbeat.getOperations(0).getKeepAlive().getRequestId();
+    told(failed(beat, Reason.REASON_UNKNOWN_SESSION, false));
+    Operation hello = connected();
+    assertEquals("session-2", hello.getOpen().getSessionId());
+    assertEquals(id, session.nextFrame(now).getOperations(0).getAcquire().getRequestId());
+    told(granted(id, "a", 7));
+    hold("a").check(now);
+  }
+
+  @Test
+  void an_acquire_goes_out_when_a_late_heartbeat_was_answered_after_all() {
+    now += 10_000 * MS;
+    ask("a", 0);
+    session.handleTimeout(now);
+    long beat = session.nextFrame(now).getOperations(0).getKeepAlive().getRequestId();
+    KeepAliveResponse.Builder alive = KeepAliveResponse.newBuilder().setLogicalTimeMs(now / MS);
+    told(Answer.newBuilder().setRequestId(beat).setKeepAlive(alive));
+    assertEquals(KindCase.ACQUIRE, session.nextFrame(now).getOperations(0).getKindCase());
+  }
+
+  @Test
+  void an_abandoned_acquire_is_cancelled_and_what_was_granted_is_released_once() {
+    long id = ask("a", 60_000);
+    session.nextFrame(now);
+    session.handleAbandoned(now, id);
+    Operation cancel = session.nextFrame(now).getOperations(0);
+    assertEquals(id, cancel.getCancel().getTarget());
+    CancelResponse.Builder late = CancelResponse.newBuilder().setAlreadyGranted(grant("a", id, 7));
+    told(
+        Answer.newBuilder().setRequestId(cancel.getCancel().getRequestId()).setCancel(late),
+        granted(id, "a", 7));
+    ClientFrame frame = session.nextFrame(now);
+    assertEquals(1, frame.getOperationsCount());
+    assertEquals(7, frame.getOperations(0).getRelease().getToken());
+    assertEquals(id, frame.getOperations(0).getRelease().getAcquireRequestId());
+    assertNull(session.nextFrame(now));
+  }
+
+  @Test
+  void an_acquire_that_never_went_out_is_forgotten() {
+    session.handleDisconnected(now, Failures.retryable("broken"));
+    long id = ask("a", 0);
+    session.handleAbandoned(now, id);
+    now += 500 * MS;
+    session.handleTimeout(now);
+    connected();
+    assertNull(session.nextFrame(now));
+  }
+
+  @Test
+  void a_queued_acquire_counts_as_answered_and_its_discarded_answer_is_a_timeout() {
+    long id = ask("a", 100);
+    session.nextFrame(now);
+    Queued.Builder queued = Queued.newBuilder().setRequestId(id).setPosition(1);
+    Notice.Builder notice = Notice.newBuilder().setQueued(queued);
+    session.handleFrame(now, ServerFrame.newBuilder().addNotices(notice).build());
+    ask("b", 0);
+    assertTrue(session.nextFrame(now).getAckedThrough() >= id);
+    now += 200 * MS;
+    told(failed(id, Reason.REASON_ANSWER_DISCARDED, false));
+    error("a", TimedOutException.class);
+  }
+
+  @Test
+  void a_release_waits_for_the_answer_to_a_conversion() {
+    long id = ask("a", 0);
+    session.nextFrame(now);
+    told(granted(id, "a", 7));
+    Hold hold = hold("a");
+    Operation convert = Operations.convert(Mode.MODE_EXCLUSIVE, 1_000);
+    long converts =
+        session.handleRequest(now, Request.about(hold, convert).calledBy("convert", FOR_EVER));
+    session.handleRequest(now, Request.releaseOf(hold).calledBy("release", FOR_EVER));
+    assertEquals(1, session.nextFrame(now).getOperationsCount());
+    AcquireResponse.Builder converted =
+        AcquireResponse.newBuilder().setGranted(grant("a", id, 8)).setLogicalTimeMs(now / MS);
+    told(Answer.newBuilder().setRequestId(converts).setAcquire(converted));
+    assertEquals(8, session.nextFrame(now).getOperations(0).getRelease().getToken());
+  }
+
+  @Test
+  void an_open_whose_session_has_ended_unseen_is_tried_again_under_another_id() {
+    long id = ask("a", 0);
+    session.nextFrame(now);
+    told(failed(id, Reason.REASON_UNKNOWN_SESSION, false));
+    ask("b", 0);
+    pump();
+    assertTrue(session.handleConnected(now));
+    assertEquals("session-2", session.nextFrame(now).getOperations(0).getOpen().getSessionId());
+    // The cluster opens the session, the answer is lost, and the TTL passes.
+    session.handleDisconnected(now, Failures.retryable("broken"));
+    now += 10_000 * MS;
+    session.handleTimeout(now);
+    pump();
+    assertTrue(session.handleConnected(now));
+    Operation again = session.nextFrame(now).getOperations(0);
+    assertEquals("session-2", again.getOpen().getSessionId());
+    told(failed(again.getOpen().getRequestId(), Reason.REASON_SESSION_EXISTS, false));
+    assertEquals("session-3", connected().getOpen().getSessionId());
+    assertEquals("b", session.nextFrame(now).getOperations(0).getAcquire().getName());
+  }
+
+  @Test
+  void a_session_that_is_lost_tells_holders_and_waiters() {
+    long id = ask("a", 0);
+    session.nextFrame(now);
+    told(granted(id, "a", 7));
+    long waiting = ask("b", 1_000);
+    session.nextFrame(now);
+    told(failed(waiting, Reason.REASON_UNKNOWN_SESSION, false));
+    assertThrows(LostException.class, () -> hold("a").check(now));
+    error("b", LostException.class);
+  }
+
+  @Test
+  void the_circuit_opens_when_no_node_serves_and_callers_are_told() {
+    long id = ask("a", 0);
+    session.nextFrame(now);
+    session.handleDisconnected(now, Failures.retryable("broken"));
+    for (int round = 0; round < 50; round++) {
+      now += 200 * MS;
+      session.handleTimeout(now);
+      pump();
+      session.handleConnectFailed(now, Session.Contact.NOT_MADE, Failures.retryable("silence"));
+    }
+    assertFalse(session.breaker().isClosed());
+    assertTrue(connects.contains("a:1") && connects.contains("b:2"), connects::toString);
+    assertTrue(id > 0);
+  }
+
+  @Test
+  void nodes_that_refuse_are_reported_after_a_second_though_the_first_try_took_too_long() {
+    session = newSession();
+    long id = ask("a", 0);
+    pump();
+    Session.Contact contact = Session.Contact.NOT_MADE;
+    for (int tries = 0; tries < 20 && !outcomes.containsKey("a"); tries++) {
+      session.handleConnectFailed(now, contact, Failures.retryable("no connection"));
+      contact = Session.Contact.REFUSED;
+      now += 200 * MS;
+      session.handleTimeout(now);
+      pump();
+    }
+    assertFalse(error("a", UnavailableException.class).mayHaveHappened());
+    assertTrue(id > 0 && now < 4_000 * MS, () -> "after " + now / MS + " ms");
+  }
+
+  @Test
+  void a_caller_that_waited_long_enough_is_told_that_it_may_have_happened() {
+    AcquireRequest.Builder acquire = AcquireRequest.newBuilder().setName("a");
+    Operation operation = Operation.newBuilder().setAcquire(acquire).build();
+    session.handleRequest(now, Request.of(operation).calledBy("a", now + 100 * MS));
+    session.nextFrame(now);
+    now += 100 * MS;
+    session.handleTimeout(now);
+    assertTrue(error("a", UnavailableException.class).mayHaveHappened());
+  }
+
+  @Test
+  void a_node_that_owes_an_answer_is_left_with_a_farewell() {
+    ask("a", 0);
+    session.nextFrame(now);
+    now = session.nextTimeout();
+    session.handleTimeout(now);
+    session.handleQuiet(now);
+    pump();
+    assertTrue(farewells.get(farewells.size() - 1));
+  }
+}

@@ -1,0 +1,2 @@
+/** Fencing in Redis, by the client library Jedis. */
+package holdfast.jedis;

@@ -1,0 +1,2 @@
+/** A registry of locks for Spring Integration. */
+package holdfast.spring;
