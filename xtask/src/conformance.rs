@@ -8,14 +8,31 @@ use std::path::Path;
 
 use crate::built;
 use crate::failure::Failure;
+use crate::go;
+use crate::java;
 use crate::process;
 use crate::servers;
+use crate::typescript;
 
 /// The libraries, and the command of each one's driver. `{built}` is the directory of the binaries.
-const LIBRARIES: [(&str, &[&str]); 3] = [
+const LIBRARIES: [(&str, &[&str]); 6] = [
     ("rust", &["{built}/holdfast-rust-driver"]),
     ("python-asyncio", &["python3", "sdks/python/conformance/driver.py"]),
     ("python-blocking", &["python3", "sdks/python/conformance/driver.py", "--sync"]),
+    ("go", &["{built}/holdfast-go-driver"]),
+    ("typescript", &["node", "sdks/typescript/build/conformance/driver.js"]),
+    (
+        "java",
+        &[
+            "java",
+            // Each scenario starts a process, and none runs long.
+            "-XX:TieredStopAtLevel=1",
+            "-XX:+UseSerialGC",
+            "-cp",
+            "sdks/java/conformance/target/classes:sdks/java/conformance/target/lib/*",
+            "holdfast.conformance.Driver",
+        ],
+    ),
 ];
 
 /// Names of libraries, all of them by default; the other options are the suite's own.
@@ -32,10 +49,21 @@ pub(crate) fn run(options: &[OsString]) -> Result<(), Failure> {
         if !chosen.is_empty() && !chosen.iter().any(|it| it.to_str() == Some(name)) {
             continue;
         }
-        for verb in ["run", "misbehave"] {
-            eprintln!("xtask: conformance of {name}: {verb}");
-            play(verb, driver, &built, &options)?;
+        match name {
+            "go" => go::build_driver(&built)?,
+            "typescript" => typescript::build()?,
+            "java" => java::build_driver()?,
+            _ => {}
         }
+        eprintln!("xtask: conformance of {name}");
+        // Side by side, because both wait most of the time. Lines of `misbehave` begin with "caught" or "ESCAPED".
+        std::thread::scope(|scope| {
+            let misbehaving = scope.spawn(|| play("misbehave", driver, &built, &options));
+            let conforms = play("run", driver, &built, &options);
+            let ended =
+                |_| Err(Failure::Failed("the thread of `misbehave` ended early".to_owned()));
+            conforms.and(misbehaving.join().unwrap_or_else(ended))
+        })?;
     }
     Ok(())
 }

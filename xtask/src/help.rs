@@ -14,6 +14,12 @@ Verbs:
   conformance [LIBRARY...] [--only NAME]
                             Try whether client libraries follow docs/protocol.md, on a real cluster
                             with faults, and whether the suite catches drivers that misbehave.
+  go [ARGUMENTS...]         Check, lint and test sdks/go, and write its reference into target/go-doc. The
+                            arguments are passed on to `go test`. On Debian, as root, that installs
+                            golang-go, protobuf-compiler, postgresql and redis-server by apt-get.
+  java [ARGUMENTS...]       Check the format of sdks/java, test it and build its reference. The arguments
+                            are passed on to Maven. On Debian, as root, that installs
+                            openjdk-17-jdk-headless, maven, postgresql and redis-server by apt-get.
   lint [--advisories] [--record-api]
                             Check formatting, clippy, documentation, Markdown, the shape of the
                             workspace, the compatibility of the client API and third-party
@@ -23,7 +29,7 @@ Verbs:
   python [ARGUMENTS...]     Lint, type check and test sdks/python, in an environment of its own under
                             target. The arguments are passed on to pytest. On Debian, as root, that
                             installs python3-venv, postgresql and redis-server by apt-get.
-  screenshots               Take pictures of the dashboard anew, into docs/screenshots. Needs chromium,
+  screenshots               Take pictures of the dashboard again, into docs/screenshots. Needs chromium,
                             chromium-driver and some font, such as fonts-dejavu-core.
   stories [--only NAME] [--list] [--release]
                             Play what goes wrong with locks on real clusters, and check how each
@@ -35,6 +41,10 @@ Verbs:
                             Debian, as root, that installs postgresql, redis-server, prometheus, chromium and
                             chromium-driver by apt-get.
                             The arguments are passed on to `cargo test`.
+  typescript [ARGUMENTS...]
+                            Lint, type check, document and test sdks/typescript. The arguments are
+                            passed on to `node --test`. On Debian, as root, that installs nodejs, npm,
+                            postgresql and redis-server by apt-get.
   upgrade --from PATH       Upgrade a cluster of an older binary to this build, node by node and under
                             load, and check that nothing is lost; docs/versions.md.
   help                      Print this text.

@@ -16,7 +16,9 @@ mod chaos;
 mod compare;
 mod conformance;
 mod failure;
+mod go;
 mod help;
+mod java;
 mod lint;
 mod process;
 mod python;
@@ -25,6 +27,7 @@ mod servers;
 mod stories;
 mod test;
 mod tools;
+mod typescript;
 mod upgrade;
 
 use crate::failure::Failure;
@@ -54,10 +57,13 @@ fn run(arguments: &[OsString]) -> Result<(), Failure> {
         Some("compare") => compare::run(rest),
         Some("conformance") => conformance::run(rest),
         Some("stories") => stories::run(rest),
+        Some("go") => go::run(rest),
+        Some("java") => java::run(rest),
         Some("lint") => lint::run(lint::Options::parse(rest)?),
         Some("python") => python::run(rest),
         Some("screenshots") => screenshots::run(rest),
         Some("test") => test::run(test::Options::parse(rest)?),
+        Some("typescript") => typescript::run(rest),
         Some("upgrade") => upgrade::run(&upgrade::Options::parse(rest)?),
         Some("help" | "--help" | "-h") => {
             help::run();

@@ -1,4 +1,4 @@
-//! `cargo xtask python`: lints, type checks and tests the Python library in an environment of its own.
+//! `cargo xtask python`: lints, type checks, tests and documents the Python library in an environment of its own.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -22,6 +22,19 @@ const SERVERS: [Server; 4] = [
     Server { name: "Redis", program: "redis-server", debian_package: "redis-server" },
 ];
 
+/// Those of the library that programs import.
+const MODULES: [&str; 9] = [
+    "",
+    ".apscheduler",
+    ".celery",
+    ".django",
+    ".errors",
+    ".fence",
+    ".postgres",
+    ".pytest_plugin",
+    ".redis",
+];
+
 /// The arguments are passed on to pytest.
 pub(crate) fn run(arguments: &[OsString]) -> Result<(), Failure> {
     // Other Pythons bring it along.
@@ -40,6 +53,11 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<(), Failure> {
     tool("ruff", &["format", "--check", "--no-cache"])?;
     tool("ruff", &["check", "--no-cache"])?;
     tool("mypy", &["--no-incremental"])?;
+    // The reference of its API.
+    let reference = target.join("doc").join("python").display().to_string();
+    let modules = MODULES.iter().map(|it| format!("holdfast{it}")).collect::<Vec<_>>();
+    let mut pdoc = process::program(programs.join("pdoc"));
+    process::run(pdoc.args(["--output-directory", &reference]).args(modules))?;
     let mut tests = process::program(programs.join("pytest"));
     let holdfast = target.join("debug").join(format!("holdfast{}", std::env::consts::EXE_SUFFIX));
     tests.arg("-q").args(arguments).current_dir(&library).env("HOLDFAST_BIN", holdfast);

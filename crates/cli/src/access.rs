@@ -4,6 +4,7 @@ mod bootstrap;
 mod can;
 mod policy;
 mod policy_file;
+mod quota;
 mod reset;
 mod role;
 mod secret_file;
@@ -18,11 +19,12 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use holdfast_client::unary::Unary;
-use holdfast_core::{Principal, Roles};
+use holdfast_core::Principal;
+use holdfast_proto::v1;
 use holdfast_proto::v1::access_change::Change;
-use holdfast_proto::{decode, v1};
 use serde::Serialize;
 
+use self::policy_file::PolicyContent;
 use crate::exit::{Code, Problem};
 use crate::global::Global;
 use crate::output::{self, Show};
@@ -63,6 +65,16 @@ pub(crate) enum AccessVerb {
         #[command(subcommand)]
         verb: token::TokenVerb,
     },
+    /// Sets, lists and deletes quotas: how much a user, or all that use the names with a prefix, may take.
+    #[command(after_help = "Examples:
+  holdfast access quota set token:billing --locks 200 --rate 100
+  holdfast access quota set 'reports/*' --locks 20
+  holdfast access quota list
+  holdfast access quota delete token:billing")]
+    Quota {
+        #[command(subcommand)]
+        verb: quota::QuotaVerb,
+    },
     Reset(reset::ResetArgs),
 }
 
@@ -77,6 +89,7 @@ pub(crate) async fn run(verb: AccessVerb, global: &Global) -> Result<ExitCode, P
         AccessVerb::User { verb } => user::run(verb, global).await,
         AccessVerb::Role { verb } => role::run(verb, global).await,
         AccessVerb::Token { verb } => token::run(verb, global).await,
+        AccessVerb::Quota { verb } => quota::run(verb, global).await,
         AccessVerb::Reset(args) => reset::run(args, global),
     }
 }
@@ -129,7 +142,8 @@ fn binding(principal: &Principal, role: &str) -> v1::AccessBinding {
 /// The policy as the cluster has it.
 struct Policy {
     generation: u64,
-    roles: Roles,
+    content: PolicyContent,
+    quota_use: Vec<v1::AccessQuotaUse>,
     tokens: Vec<v1::AccessTokenInfo>,
     /// Everything was taken from them.
     banned: BTreeSet<Principal>,
@@ -141,11 +155,12 @@ async fn load(calls: &Unary) -> Result<Policy, Problem> {
         let words = format!("the policy has what this version does not know; upgrade it: {words}");
         Problem::new(Code::Unavailable, words)
     };
-    let roles = decode::access_policy(shown.policy.unwrap_or_default())
-        .map_err(|failure| unknown(failure.message))?;
+    let quotas = shown.quotas.iter().filter_map(|found| found.quota.clone()).collect();
+    let content = PolicyContent::of(shown.policy.unwrap_or_default(), quotas).map_err(unknown)?;
     let banned = shown.banned.iter().map(|name| parse_principal(name));
     let banned = banned.collect::<Result<_, _>>().map_err(unknown)?;
-    Ok(Policy { generation: shown.generation, roles, tokens: shown.tokens, banned })
+    let (generation, quota_use, tokens) = (shown.generation, shown.quotas, shown.tokens);
+    Ok(Policy { generation, content, quota_use, tokens, banned })
 }
 
 fn parse_principal(text: &str) -> Result<Principal, String> {

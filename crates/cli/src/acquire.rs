@@ -293,6 +293,7 @@ mod tests {
                 reason: Reason::SessionExists,
                 message: "the session id is in use".to_owned(),
                 may_have_happened: false,
+                retry_after: None,
             })),
             false => Ok(id),
         };

@@ -18,7 +18,6 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use crate::exit::{Code, Problem};
-use crate::global::VerifyBy;
 
 const VARIABLE: &str = "HOLDFAST_CONFIG";
 
@@ -48,6 +47,16 @@ pub(crate) struct Context {
     pub(crate) verify: Option<VerifyBy>,
     #[serde(default)]
     pub(crate) auth_file: Option<PathBuf>,
+}
+
+/// What of a node's certificate is verified.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum VerifyBy {
+    /// It is for a node of the authority's cluster, at whatever address.
+    Cluster,
+    /// It is for the host that is dialled.
+    Host,
 }
 
 impl ClientConfig {

@@ -129,8 +129,11 @@ impl WatchedProgram {
         }
     }
 
-    /// To the cluster, in the way in which the other process reached it.
+    /// To the cluster, in the way in which the other process reached it; none if that is not known.
     fn calls(&self, session: &Session) -> Option<Unary> {
+        if session.has_tls && self.tls.is_none() {
+            return None;
+        }
         let mut calls = Unary::new(&session.endpoints.join(",")).ok()?;
         if let Some(tls) = &self.tls {
             calls = calls.tls(tls.clone()).ok()?;
@@ -230,4 +233,22 @@ fn messages_from_stdin() -> std::io::Result<Messages> {
         }
     })?;
     Ok(watched)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_id_of_a_session_with_tls_is_never_shown_without_tls() {
+        let id = holdfast_proto::SessionId::from_bytes([7; 16]).unwrap();
+        let (ttl, endpoints) = (Duration::from_secs(30), vec!["127.0.0.1:1".to_owned()]);
+        let session = Session { id, ttl, endpoints, has_tls: true };
+        let mut watched = WatchedProgram::default();
+        // The line about TLS was too long, and was not told.
+        watched.note(Message::Session(session.clone()));
+        assert!(watched.calls(&session).is_none());
+        let plain = Session { has_tls: false, ..session };
+        assert!(watched.calls(&plain).is_some());
+    }
 }

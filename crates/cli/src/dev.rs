@@ -257,9 +257,39 @@ fn welcome(nodes: &[Node], data_dir: &DataDir, secured: Option<&SecuredCluster>)
         Some(secured) => format!("HOLDFAST_CONFIG={}", shown(&secured.client_config)),
         None => format!("HOLDFAST_ENDPOINTS={}", addresses.join(",")),
     };
+    // A program of a secured cluster needs three files more: the guide shows it.
+    let programs = match secured {
+        Some(_) => {
+            "Programs show the certificate that this file names: see docs/security.md\n".to_owned()
+        }
+        None => lines_of_programs(addresses.first().map_or("", String::as_str)),
+    };
     text + &format!(
         "{kept}\n{}\nTry in another terminal:\n  export {variable}\n  \
-         holdfast lock demo -- sleep 5\n  holdfast status demo\n  holdfast cluster status\n\n",
+         holdfast lock demo -- sleep 5\n  holdfast status demo\n  holdfast cluster status\n\n{programs}\n",
         login.unwrap_or_default()
     )
+}
+
+/// How a program of each language takes a lock. `ADDRESS` is that of a node; libraries find the others.
+const PROGRAMS: [(&str, &str); 5] = [
+    (
+        "Python",
+        "import holdfast; print(holdfast.Client(\"ADDRESS\").lock(\"demo\", wait=10).acquire().fence)",
+    ),
+    ("Rust", "Client::connect(\"ADDRESS\").await?.lock(\"demo\").acquire().await?.fence()?"),
+    (
+        "Go",
+        "client, err := holdfast.Connect(ctx, \"ADDRESS\"); guard, err := client.Lock(ctx, \"demo\")",
+    ),
+    ("TypeScript", "console.log((await new Client(\"ADDRESS\").lock(\"demo\")).fence)"),
+    ("Java", "System.out.println(Client.connect(\"ADDRESS\").lock(\"demo\").acquire().fence());"),
+];
+
+fn lines_of_programs(address: &str) -> String {
+    let mut text = "From a program (docs/start.md):\n".to_owned();
+    for (language, code) in PROGRAMS {
+        let _ = writeln!(text, "  {language:<11}{}", code.replace("ADDRESS", address));
+    }
+    text
 }

@@ -4,6 +4,7 @@
 //! `crates/cli/tests/golden/command_line.txt` are written by these tests:
 //! `UPDATE_GOLDEN=1 cargo test -p holdfast --bins documentation`. Read the difference before you commit it.
 
+use std::collections::HashSet;
 use std::fs;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
@@ -243,24 +244,27 @@ fn the_reference_of_commands_is_their_help() {
 
 #[test]
 fn the_short_help_and_the_usage_errors_of_all_commands_are_in_the_golden_file() {
-    let mut root = cli::command().term_width(100);
+    // A width of 0 breaks no lines.
+    let mut root = cli::command().term_width(0);
     root.build();
-    let mut text = "Short help, usage errors and messages of the command line, for review. Tests write this file:\n  \
+    let mut text = "Help, usage errors and messages of the command line, for review. Tests write this file:\n  \
         UPDATE_GOLDEN=1 cargo test -p holdfast --bins documentation\n  \
-        UPDATE_GOLDEN=1 cargo test -p holdfast --test cluster messages\n\n==== Short help ====\n"
+        UPDATE_GOLDEN=1 cargo test -p holdfast --test cluster messages\n\
+        docs/reference/commands.md has the full help, with the examples. A test writes that page, too.\n\n\
+        ==== Help: `-h` of each command. `as above` lists options that read as in an earlier command ====\n"
         .to_owned();
-    text.push_str(&short_help_of(root.clone(), "holdfast", str::to_owned));
+    let mut seen = HashSet::new();
+    write_short_help(&mut text, &root, "holdfast", &mut seen);
     for verb in Cli::command().get_subcommands() {
-        write_short_help(&mut text, root.find_subcommand(verb.get_name()).unwrap(), "holdfast");
+        let verb = root.find_subcommand(verb.get_name()).unwrap();
+        write_short_help_of_all(&mut text, verb, "holdfast", &mut seen);
     }
-    text.push_str("\n==== Usage errors ====\n");
-    for line in USAGE_ERRORS {
-        let args = words_of(line).unwrap();
-        let error = cli::command().term_width(100).try_get_matches_from(&args).unwrap_err();
-        // All of them end alike.
-        let message =
-            usage_message(error, &args).replace("\nFor more information, try '--help'.\n", "");
-        text.push_str(&format!("\n$ {line}\n{message}"));
+    text.push_str("\n==== Usage errors, without the usage line ====\n");
+    let outcomes: Vec<(&str, String)> =
+        USAGE_ERRORS.iter().map(|line| (*line, usage_error_of(line))).collect();
+    for group in outcomes.chunk_by(|(_, one), (_, next)| one == next) {
+        let lines: String = group.iter().map(|(line, _)| format!("$ {line}\n")).collect();
+        text.push_str(&format!("\n{lines}{}\n", group[0].1));
     }
     let file = repository().join(COMMAND_LINE);
     let second_part = match fs::read_to_string(file).unwrap_or_default().split_once(SECOND_PART) {
@@ -270,22 +274,56 @@ fn the_short_help_and_the_usage_errors_of_all_commands_are_in_the_golden_file() 
     check_page(COMMAND_LINE, &(text + SECOND_PART + &second_part));
 }
 
-fn write_short_help(text: &mut String, command: &Command, parent: &str) {
+/// What is wrong with the line, without the usage line and the end that all usage errors have.
+fn usage_error_of(line: &str) -> String {
+    let args = words_of(line).unwrap();
+    let error = cli::command().term_width(0).try_get_matches_from(&args).unwrap_err();
+    let message = usage_message(error, &args).replace("For more information, try '--help'.", "");
+    let is_usage = |paragraph: &&str| paragraph.starts_with("Usage:");
+    let paragraphs: Vec<&str> = message.trim().split("\n\n").filter(|it| !is_usage(it)).collect();
+    paragraphs.join("\n").trim_end().to_owned()
+}
+
+fn write_short_help_of_all(
+    text: &mut String,
+    command: &Command,
+    parent: &str,
+    seen: &mut HashSet<String>,
+) {
     if command.is_hide_set() || command.get_name() == "help" {
         return;
     }
     let name = format!("{parent} {}", command.get_name());
-    text.push_str(&short_help_of(command.clone(), &name, without_global_options));
+    write_short_help(text, command, &name, seen);
     for below in command.get_subcommands() {
-        write_short_help(text, below, &name);
+        write_short_help_of_all(text, below, &name, seen);
     }
 }
 
-fn short_help_of(command: Command, name: &str, shorten: fn(&str) -> String) -> String {
-    let mut command = command.mut_args(|arg| arg.hide_env_values(true));
-    let help = shorten(&command.render_help().to_string());
-    let lines: Vec<&str> = help.trim_end().lines().map(str::trim_end).collect();
-    format!("\n$ {name} -h\n{}\n", lines.join("\n"))
+/// One line for each argument. Those that were `seen` in the help of another command are only named.
+fn write_short_help(text: &mut String, command: &Command, name: &str, seen: &mut HashSet<String>) {
+    let mut command = command.clone().mut_args(|arg| arg.hide_env_values(true));
+    let help = command.render_help().to_string();
+    let help = if name == "holdfast" { help } else { without_global_options(&help) };
+    let mut known = Vec::new();
+    text.push_str(&format!("\n$ {name} -h\n"));
+    for line in help.lines().take_while(|line| !line.starts_with("Examples:")) {
+        let line = line.trim_end();
+        let argument = line.strip_prefix("  ").map(str::trim_start);
+        let argument = argument.filter(|it| it.starts_with(['-', '<', '[']));
+        match argument.and_then(|it| it.split_once("  ")) {
+            Some(("-h, --help" | "-V, --version", _)) => {}
+            Some((spec, what)) if seen.insert(format!("{spec} {}", what.trim_start())) => {
+                text.push_str(&format!("  {spec}  {}\n", what.trim_start()));
+            }
+            Some((spec, _)) => known.push(spec.split(' ').next().unwrap_or_default().to_owned()),
+            None if line.is_empty() || line.ends_with("ptions:") || line == "Arguments:" => {}
+            None => text.push_str(&format!("{line}\n")),
+        }
+    }
+    if !known.is_empty() {
+        text.push_str(&format!("  as above: {}\n", known.join(" ")));
+    }
 }
 
 fn write_help(page: &mut String, command: &Command, parent: &str) {

@@ -93,7 +93,7 @@ async fn lead(
     let show_wait = queue_display::show(names, tier, client, &calls, &status_events, is_quiet);
     let elected = tokio::select! {
         biased;
-        // It was meant for the command, which will not begin.
+        // The signal was meant for the command, which will not begin.
         signal = signals.next() => return Ok(signals::exit_code(signal)),
         elected = election.campaign(args.value.clone()) => elected,
         problem = leaderless::noticed(args.wait, global) => {

@@ -18,7 +18,7 @@ use crate::text;
 pub(crate) enum Code {
     Usage = 64,
     Unavailable = 69,
-    /// Busy, timed out, frozen, or a deadlock: the same later may succeed.
+    /// Busy, timed out, frozen, over a quota, or a deadlock: the same later may succeed.
     Busy = 75,
     Denied = 77,
     LockLost = 79,
@@ -165,7 +165,7 @@ impl From<ConnectError> for Problem {
             | ConnectError::InvalidEfficiency(_)
             | ConnectError::Tls(_) => Code::Usage,
             ConnectError::AuthFile(_) => Code::Denied,
-            ConnectError::Rejected(rejection) => code_of(rejection),
+            ConnectError::Rejected(rejection) => return rejected(rejection, error.to_string()),
             ConnectError::Unavailable(unavailable) => return unavailable.into(),
             _ => Code::Unavailable,
         };
@@ -181,7 +181,7 @@ impl From<AcquireError> for Problem {
             | AcquireError::Deadlock(_)
             | AcquireError::Died { .. } => Code::Busy,
             AcquireError::Lost(_) | AcquireError::SessionLost(_) => Code::LockLost,
-            AcquireError::Rejected(rejection) => code_of(rejection),
+            AcquireError::Rejected(rejection) => return rejected(rejection, error.to_string()),
             AcquireError::Unavailable(unavailable) => return unavailable.into(),
             AcquireError::GuaranteeRequired(_) | AcquireError::NotInThisTier(_) => Code::Usage,
             _ => Code::Unavailable,
@@ -195,7 +195,7 @@ impl From<CampaignError> for Problem {
         let code = match &error {
             CampaignError::TimedOut | CampaignError::Deadlock(_) => Code::Busy,
             CampaignError::Lost(_) | CampaignError::SessionLost(_) => Code::LockLost,
-            CampaignError::Rejected(rejection) => code_of(rejection),
+            CampaignError::Rejected(rejection) => return rejected(rejection, error.to_string()),
             CampaignError::Unavailable(unavailable) => return unavailable.into(),
             _ => Code::Unavailable,
         };
@@ -206,19 +206,25 @@ impl From<CampaignError> for Problem {
 impl From<CallError> for Problem {
     fn from(error: CallError) -> Problem {
         match &error {
-            CallError::Rejected(rejection) => {
-                let next_step = next_step(rejection.reason).map(|step| format!("; {step}"));
-                Problem::new(code_of(rejection), error.to_string() + &next_step.unwrap_or_default())
-            }
+            CallError::Rejected(rejection) => rejected(rejection, error.to_string()),
             CallError::Unavailable(unavailable) => unavailable.into(),
             _ => Problem::new(Code::Unavailable, error.to_string()),
         }
     }
 }
 
-/// Where to find what the caller should have named.
+fn rejected(rejection: &Rejection, words: String) -> Problem {
+    let next_step = next_step(rejection.reason).map(|step| format!("; {step}"));
+    Problem::new(code_of(rejection), words + &next_step.unwrap_or_default())
+}
+
+/// Where to find what the caller should have named, and the options for what it should have shown.
 fn next_step(reason: Reason) -> Option<&'static str> {
     match reason {
+        Reason::Unauthenticated => Some(
+            "the options are --ca (HOLDFAST_CA), --auth-file (HOLDFAST_AUTH_FILE), --cert and --key; or \
+             HOLDFAST_CONFIG names a file with them",
+        ),
         Reason::NotFrozen => Some("`holdfast freezes` lists the prefixes that are"),
         Reason::NotClosed => Some("`holdfast why NAME` says what is in the way"),
         Reason::NoSuchSession => Some("`holdfast sessions` lists the sessions"),
@@ -304,6 +310,8 @@ fn code_of(rejection: &Rejection) -> Code {
         | Reason::TooManyLocks
         | Reason::TooManyBytes
         | Reason::SessionTooLarge
+        | Reason::QuotaExceeded
+        | Reason::RateLimited
         | Reason::TooManyWaits
         | Reason::QueueFull
         | Reason::Frozen

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use holdfast_client::unary::Unary;
 use holdfast_client::{ClientBuilder, Tls};
 
-use crate::client_config::{ClientConfig, Context};
+use crate::client_config::{ClientConfig, Context, VerifyBy};
 use crate::exit::{Code, Problem};
 
 const GLOBAL_OPTIONS: &str = "Global options";
@@ -61,15 +61,6 @@ pub(crate) enum Format {
     Table,
     /// For programs: JSON.
     Json,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum VerifyBy {
-    /// It is for a node of the authority's cluster, at whatever address.
-    Cluster,
-    /// It is for the host that is dialled.
-    Host,
 }
 
 /// The cluster, how it is reached, and how data is written.

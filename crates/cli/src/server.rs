@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use clap::Args;
 use holdfast_server::{
-    Address, AddressError, AuditConfig, LogFormat, Node, NodeConfig, StartError, StopReason,
-    TlsReloader, TracingConfig,
+    Address, AddressError, AuditConfig, CredentialReloader, LogFormat, Node, NodeConfig,
+    StartError, StopReason, TracingConfig,
 };
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::timeout;
@@ -94,7 +94,10 @@ pub(crate) async fn run(args: ServerArgs) -> Result<ExitCode, Problem> {
         config.set_http(address);
     }
     if let Some(file) = args.audit_file {
-        config.audit = Some(AuditConfig::new(file));
+        match &mut config.audit {
+            Some(audit) => audit.file = file,
+            None => config.audit = Some(AuditConfig::new(file)),
+        }
     }
     if let Some(endpoint) = args.otlp_endpoint.filter(|endpoint| !endpoint.is_empty()) {
         config.tracing = Some(TracingConfig { endpoint });
@@ -112,7 +115,7 @@ pub(crate) async fn run(args: ServerArgs) -> Result<ExitCode, Problem> {
     })?;
     let systemd = Systemd::from_environment();
     let mut node = Node::start(config).await.map_err(cannot_start)?;
-    tokio::spawn(read_again_on_hangup(hangup, path, log, node.tls_reloader()));
+    tokio::spawn(read_again_on_hangup(hangup, path, log, node.credential_reloader()));
     // To wait for a leader could be in vain until other nodes are started.
     systemd.tell(systemd::READY);
     if config_joins {
@@ -136,7 +139,7 @@ async fn read_again_on_hangup(
     mut hangup: Signal,
     path: PathBuf,
     log: LogControl,
-    tls: TlsReloader,
+    credentials: CredentialReloader,
 ) {
     while hangup.recv().await.is_some() {
         let config = match NodeConfig::load(&path) {
@@ -151,12 +154,16 @@ async fn read_again_on_hangup(
             Ok(()) => tracing::warn!(filter, "SIGHUP: what is logged has changed"),
             Err(error) => tracing::error!(error, "SIGHUP: what is logged stays as it was"),
         }
-        if config.tls.is_none() && config.peer_tls.is_none() && !tls.has_certificates() {
+        let names_files =
+            config.tls.is_some() || config.peer_tls.is_some() || config.auth.jwt.is_some();
+        if !names_files && !credentials.has_files() {
             continue;
         }
-        match tls.reload(&config) {
-            Ok(()) => tracing::warn!("SIGHUP: the certificates were read again"),
-            Err(error) => tracing::error!(%error, "SIGHUP: the certificates stay as they were"),
+        match credentials.reload(&config) {
+            Ok(()) => tracing::warn!("SIGHUP: the certificates and keys were read again"),
+            Err(error) => {
+                tracing::error!(%error, "SIGHUP: the certificates and keys stay as they were");
+            }
         }
     }
 }
@@ -188,8 +195,8 @@ async fn serve(node: &mut Node, stop: &mut StopSignal, format: LogFormat) -> Opt
         return Some(reason);
     }
     announce(format, &format!("serving clients on {}", node.client_address()));
-    if let Some(address) = node.http_address() {
-        announce(format, &format!("health and metrics on http://{address}"));
+    if let Some(url) = node.http_url() {
+        announce(format, &format!("health and metrics on {url}"));
     }
     tokio::select! {
         reason = node.stopped() => Some(reason),

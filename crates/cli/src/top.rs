@@ -66,11 +66,11 @@ impl Clock {
 pub(crate) async fn run(args: TopArgs, global: &Global) -> Result<ExitCode, Problem> {
     let calls = one_shot::calls(global)?;
     let clock = Clock(Instant::now());
-    let mut gathered = Gathered::default();
+    let mut gathered = Gathered::under(&args.prefix);
     let mut watch = calls.watch(&args.prefix);
     // Before the screen is taken, so that what is wrong is said where it can be read.
     gathered.take(watch.next().await?, clock.now());
-    gathered.see(gather::look(calls.clone(), gathered.probe.clone(), None).await, &calls);
+    gathered.see(gather::look(calls.clone(), gathered.probe.clone(), None).await, &calls)?;
     // The first answers include the time to connect: they are not counted.
     gather::look(calls.clone(), gathered.probe.clone(), gathered.leader()).await;
     if global.output == Format::Json || !std::io::stdout().is_terminal() {
@@ -79,7 +79,7 @@ pub(crate) async fn run(args: TopArgs, global: &Global) -> Result<ExitCode, Prob
     }
     // The first frame shows measured nodes.
     let look = gather::look(calls.clone(), gathered.probe.clone(), gathered.leader()).await;
-    gathered.see(look, &calls);
+    gathered.see(look, &calls)?;
     on_screen(&mut gathered, &mut watch, &calls, &clock, args.interval).await
 }
 
@@ -98,7 +98,7 @@ async fn count_once(
         }
     }
     let look = gather::look(calls.clone(), gathered.probe.clone(), gathered.leader()).await;
-    gathered.see(look, calls);
+    gathered.see(look, calls)?;
     Ok(())
 }
 
@@ -123,7 +123,7 @@ async fn on_screen(
             tokio::select! {
                 seen = &mut look, if !has_looked => {
                     has_looked = true;
-                    gathered.see(seen, calls);
+                    gathered.see(seen, calls)?;
                 }
                 watched = watch.next() => match watched {
                     Ok(watched) => gathered.take(watched, clock.now()),

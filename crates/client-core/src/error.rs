@@ -1,9 +1,13 @@
 //! Why a hold was lost, and why a request did not succeed.
 
 use std::fmt;
+use std::time::Duration;
 
 use holdfast_proto::v1;
 use holdfast_proto::v1::{EndReason, Failure, Reason};
+
+/// A node that tells more is asked again all the same: its quota may be another one by then.
+const RETRY_AFTER_MS_MAX: u64 = 60_000;
 
 /// Why a hold ended without being released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
@@ -66,6 +70,8 @@ pub struct Rejection {
     pub reason: Reason,
     pub message: String,
     pub may_have_happened: bool,
+    /// The same request is refused again before this time has passed, if that is known.
+    pub retry_after: Option<Duration>,
 }
 
 /// No node answered within the caller's timeout.
@@ -189,18 +195,26 @@ impl LossReason {
     }
 }
 
+/// When the node that refused would take the request, if it says so.
+pub fn retry_after(failure: &Failure) -> Option<Duration> {
+    let ms = failure.retry_after_ms;
+    (ms > 0).then(|| Duration::from_millis(ms.min(RETRY_AFTER_MS_MAX)))
+}
+
 impl Rejection {
     pub fn of(failure: Failure) -> Rejection {
         Rejection {
             reason: failure.reason(),
             may_have_happened: failure.may_have_happened,
+            retry_after: retry_after(&failure),
             message: failure.message,
         }
     }
 
     /// An answer that this client does not understand.
     pub(crate) fn unknown(message: String) -> Rejection {
-        Rejection { reason: Reason::Unspecified, message, may_have_happened: true }
+        let reason = Reason::Unspecified;
+        Rejection { reason, message, may_have_happened: true, retry_after: None }
     }
 
     pub(crate) fn unknown_outcome() -> Rejection {
@@ -218,6 +232,8 @@ impl Rejection {
                 | Reason::QueueFull
                 | Reason::TooManyUnacknowledged
                 | Reason::Frozen
+                | Reason::QuotaExceeded
+                | Reason::RateLimited
         )
     }
 }

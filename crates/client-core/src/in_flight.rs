@@ -47,6 +47,8 @@ struct Request<T> {
     is_parked: bool,
     is_staged: bool,
     is_waiting: bool,
+    /// On an earlier stream, without an answer: it may have been carried out.
+    was_sent_before: bool,
 }
 
 impl<T> InFlight<T> {
@@ -79,6 +81,7 @@ impl<T> InFlight<T> {
             is_parked: true,
             is_staged: false,
             is_waiting: false,
+            was_sent_before: false,
         };
         // Also ids that were only reserved would have places in the row.
         while let Some(oldest) = self.requests.first_in_row()
@@ -146,8 +149,15 @@ impl<T> InFlight<T> {
             if let Some(request) = self.requests.get_mut(*id) {
                 request.answer_due = None;
                 request.is_staged = true;
+                request.was_sent_before |= request.first_sent_at.is_some();
             }
         }
+    }
+
+    /// Whether a sending without an answer went before the last one. A node that refuses the last one says nothing about
+    /// the first.
+    pub(crate) fn was_sent_before(&self, id: u64) -> bool {
+        self.requests.get(id).is_some_and(|request| request.was_sent_before)
     }
 
     /// The next of those that are staged, as far as their weight goes; the first in any case.
@@ -277,7 +287,7 @@ impl<T> InFlight<T> {
         self.staged > 0
     }
 
-    /// Whether there may be more than one, those apart that are known to wait.
+    /// Whether several may be unanswered. Those that are known to wait do not count.
     pub(crate) fn are_several(&self) -> bool {
         self.requests.row_len() > 1
     }

@@ -35,6 +35,8 @@ pub enum Bug {
     AckEarly,
     /// A request whose caller is gone is not cancelled.
     ForgetCancel,
+    /// A request that was refused keeps the session alive.
+    FailureIsSample,
 }
 
 const NONE: u8 = u8::MAX;

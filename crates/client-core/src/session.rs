@@ -9,7 +9,8 @@
 //! Invariants:
 //! - an operation goes out only on a stream whose hello (open or resume) was answered;
 //! - an operation without an answer goes out again on the next stream under its old request id;
-//! - the client leaves a stream with a farewell as long as it needs the session;
+//! - when the client moves to another stream, it first sends a farewell (an empty frame), so that the cluster does not
+//!   start the session's linger time;
 //! - the loss of a session is reported to every holder and waiter; the next operation opens a new one.
 
 mod answers;
@@ -31,7 +32,7 @@ use crate::endpoints::Endpoints;
 use crate::error::{LossReason, RequestError};
 use crate::lease::LocalTime;
 use link::Link;
-use request::{Caller, Entry, What};
+use request::{Caller, Operation, PendingRequest};
 use state::State;
 
 pub use config::{Config, NoSessionId, Settings};
@@ -41,48 +42,50 @@ pub use request::{Outcome, Request, Success};
 /// How long a client that closes waits for the cluster's answer.
 const CLOSING_PATIENCE: Duration = Duration::from_secs(2);
 
-/// A client's session with the cluster, over connections that break and sessions that are lost. `C` is what the driver
-/// knows a caller by.
+/// Keeps a client in a session with the cluster: it reconnects, resumes the session, and opens a new one when a session
+/// is lost. So [`id`](SessionMachine::id) changes; `state` is the present session. `C` is what the driver knows a
+/// caller by.
 ///
 /// It does nothing by itself. Its driver owns the sockets, the clock and the callers:
 ///
-/// - what happened goes in: [`handle_request`](Session::handle_request),
-///   [`handle_abandoned`](Session::handle_abandoned), [`handle_close`](Session::handle_close) for what the program
-///   wants; [`handle_connected`](Session::handle_connected), [`handle_connect_failed`](Session::handle_connect_failed),
-///   [`handle_frame`](Session::handle_frame), [`handle_disconnected`](Session::handle_disconnected),
-///   [`handle_blocked`](Session::handle_blocked) for what the network did; [`handle_timeout`](Session::handle_timeout)
-///   and [`handle_quiet`](Session::handle_quiet) for time that passed;
-/// - what has to be done comes out: [`poll_output`](Session::poll_output), [`poll_frame`](Session::poll_frame);
-/// - [`next_timeout`](Session::next_timeout) tells when to wake;
+/// - what happened goes in: [`handle_request`](SessionMachine::handle_request),
+///   [`handle_abandoned`](SessionMachine::handle_abandoned), [`handle_close`](SessionMachine::handle_close) for what the program
+///   wants; [`handle_connected`](SessionMachine::handle_connected), [`handle_connect_failed`](SessionMachine::handle_connect_failed),
+///   [`handle_frame`](SessionMachine::handle_frame), [`handle_disconnected`](SessionMachine::handle_disconnected),
+///   [`handle_blocked`](SessionMachine::handle_blocked) for what the network did; [`handle_timeout`](SessionMachine::handle_timeout)
+///   and [`handle_quiet`](SessionMachine::handle_quiet) for time that passed;
+/// - what has to be done comes out: [`poll_output`](SessionMachine::poll_output), [`poll_frame`](SessionMachine::poll_frame);
+/// - [`next_timeout`](SessionMachine::next_timeout) tells when to wake;
 /// - the rest only reads.
 ///
 /// The order of calls: after each input, `poll_output` until there is none; then, as long as the connection has room,
 /// `poll_frame` until there is none; then sleep until `next_timeout` or the next input. Times never go back.
 #[derive(Debug)]
-pub struct Session<C> {
+pub struct SessionMachine<C> {
     config: Config,
     state: State<C>,
     link: Link,
     breaker: Breaker,
-    /// A leader that could be connected to, and yet did not serve: it is not approached again.
-    unhelpful: Option<String>,
-    /// No session was open yet, and the program waits for the first.
+    /// A leader that accepted a connection but did not serve the session. The session does not move to it again until
+    /// it has served it.
+    avoided_leader: Option<String>,
+    /// True until the first session is open or has failed to open, if the program waits for it.
     is_first_awaited: bool,
-    /// When the first try began, as long as all that the nodes ever did was to refuse the connection.
+    /// When the first attempt began. `None` as soon as a node did anything but refuse the connection.
     refused_since: Option<LocalTime>,
     /// Set once the program does not need the session any more.
     closing_until: Option<LocalTime>,
 }
 
-impl<C> Session<C> {
-    pub fn new(mut config: Config, now: LocalTime) -> Result<Session<C>, NoSessionId> {
+impl<C> SessionMachine<C> {
+    pub fn new(mut config: Config, now: LocalTime) -> Result<SessionMachine<C>, NoSessionId> {
         let id = (config.session_ids)().ok_or(NoSessionId)?;
         let state = State::new(id, config.settings.lease_span(), config.jitter_seed);
-        let mut session = Session {
+        let mut session = SessionMachine {
             state,
             link: Link::Idle,
             breaker: Breaker::new(),
-            unhelpful: None,
+            avoided_leader: None,
             is_first_awaited: config.opens_at_once,
             refused_since: Some(now),
             closing_until: None,
@@ -92,8 +95,8 @@ impl<C> Session<C> {
         Ok(session)
     }
 
-    /// Returns the number by which [`Session::handle_abandoned`] and [`Session::caller_mut`] know it.
-    /// Without an answer by `waits_until` the caller is told so; what it asked for goes on.
+    /// Returns the number of this call, for [`SessionMachine::handle_abandoned`] and [`SessionMachine::caller_mut`]; 0
+    /// if the machine is finished. At `waits_until` the caller gets a timeout, and the request itself stays in flight.
     pub fn handle_request(
         &mut self,
         now: LocalTime,
@@ -106,7 +109,9 @@ impl<C> Session<C> {
             self.state.complete(caller, Err(RequestError::Closed));
             return 0;
         }
-        let call = self.state.ask(Entry { caller, ..Entry::own(What::Asked(request)) });
+        let call = self
+            .state
+            .ask(PendingRequest { caller, ..PendingRequest::own(Operation::OfProgram(request)) });
         self.connect_if_needed(now);
         call
     }
@@ -129,24 +134,28 @@ impl<C> Session<C> {
         }
         if self.closing_until.is_none() {
             self.closing_until = Some(waits_until);
-            self.link.stop_approach();
-            // What is held when a session is closed is given back by that. Releases that no caller waits for would only
-            // keep it waiting, and there may be as many of them as there were guards.
-            let is_superfluous = |entry: &Entry<C>| {
-                let is_release =
-                    matches!(entry.what, What::Asked(Request::Release { .. }) | What::GiveBack(_));
+            self.link.cancel_move();
+            // Closing the session releases all its holds. Staged releases without a caller would only delay the close,
+            // and there may be one for each guard, so they are dropped.
+            let is_superfluous = |entry: &PendingRequest<C>| {
+                let is_release = matches!(
+                    entry.operation,
+                    Operation::OfProgram(Request::Release { .. }) | Operation::GiveBack(_)
+                );
                 is_release && entry.caller.is_none()
             };
             self.state.requests.take_out(is_superfluous);
         }
-        self.state.requests.stage(Entry { caller, ..Entry::own(What::Close) });
+        self.state
+            .requests
+            .stage(PendingRequest { caller, ..PendingRequest::own(Operation::Close) });
     }
 
     pub fn poll_output(&mut self) -> Option<Output<C>> {
         self.state.outputs.pop_front()
     }
 
-    /// The next frame. To be called as long as the connection has room.
+    /// The next frame. Call it as long as the connection has room.
     pub fn poll_frame(&mut self, now: LocalTime) -> Option<EncodedClientFrame> {
         match &mut self.link {
             Link::Greeting { hello, .. } => hello.frame.take(),
@@ -158,7 +167,7 @@ impl<C> Session<C> {
         }
     }
 
-    /// Whether [`Session::poll_frame`] has something to give.
+    /// Whether [`SessionMachine::poll_frame`] has something to give.
     pub fn has_frame(&self) -> bool {
         match &self.link {
             Link::Greeting { hello, .. } => hello.frame.is_some(),
@@ -167,7 +176,7 @@ impl<C> Session<C> {
         }
     }
 
-    /// Time has passed. To be called at [`Session::next_timeout`], and not much later.
+    /// Time has passed. Call it at [`SessionMachine::next_timeout`], and not much later.
     pub fn handle_timeout(&mut self, now: LocalTime) {
         if self.closing_until.is_some_and(|until| until <= now) {
             return self.finish();
@@ -176,8 +185,8 @@ impl<C> Session<C> {
         self.on_link_time(now);
     }
 
-    /// Time has passed, and nothing that arrived is left to be read: a node that owes an answer is left. To be called
-    /// after [`Session::handle_timeout`].
+    /// Disconnects from a node whose answer is overdue. Call it after [`SessionMachine::handle_timeout`], once all
+    /// received frames were handled.
     pub fn handle_quiet(&mut self, now: LocalTime) {
         let Link::Open(open) = &self.link else { return };
         let blocked_until =
@@ -185,11 +194,11 @@ impl<C> Session<C> {
         if self.state.requests.is_answer_overdue(now) {
             self.leave_node(now, String::new(), "the node does not answer".to_owned());
         } else if blocked_until.is_some_and(|until| until <= now) {
-            self.leave_node(now, String::new(), "the node takes nothing more".to_owned());
+            self.leave_node(now, String::new(), "the node does not read".to_owned());
         }
     }
 
-    /// When [`Session::handle_timeout`] is to be called, if nothing happens before.
+    /// When to call [`SessionMachine::handle_timeout`], if nothing happens before.
     pub fn next_timeout(&self) -> Option<LocalTime> {
         let callers = self.state.callers_wait_until;
         [self.link_timeout(), callers, self.closing_until].into_iter().flatten().min()
@@ -201,6 +210,7 @@ impl<C> Session<C> {
         Some(&mut self.state.requests.get_mut(id)?.caller.as_mut()?.caller)
     }
 
+    /// Whether the machine has ended: the program closed it, and it opens no further session.
     pub fn is_finished(&self) -> bool {
         matches!(self.link, Link::Finished)
     }
@@ -210,21 +220,22 @@ impl<C> Session<C> {
         self.closing_until.is_some()
     }
 
-    /// Whether there may be more than one request without an answer, those apart that are known to wait.
+    /// Whether several requests may be unanswered. Acquires that the cluster has queued do not count.
     pub fn has_several_in_flight(&self) -> bool {
         self.state.requests.are_several()
     }
 
     /// Whether a request has no answer yet, heartbeats apart.
     pub fn has_unanswered(&self) -> bool {
-        self.state.requests.has_any(|entry| !matches!(entry.what, What::KeepAlive))
+        self.state.requests.has_any(|entry| !matches!(entry.operation, Operation::Heartbeat))
     }
 
+    /// The id of the present session.
     pub fn id(&self) -> SessionId {
         self.state.id
     }
 
-    /// Whether the session was opened, so that the next hello is a resume.
+    /// Whether the present session was opened, so that the next hello is a resume.
     pub fn is_open(&self) -> bool {
         self.state.is_open()
     }
@@ -247,8 +258,10 @@ impl<C> Session<C> {
 
     fn finish(&mut self) {
         if !self.is_finished() {
-            // A close without an answer stays without one: its caller must not take it for done.
-            for entry in self.state.requests.take_out(|entry| matches!(entry.what, What::Close)) {
+            // A close without an answer fails, because the session may still be open at the cluster.
+            for entry in
+                self.state.requests.take_out(|entry| matches!(entry.operation, Operation::Close))
+            {
                 let unavailable = self.state.errors.to_unavailable(true);
                 self.state.complete(entry.caller, Err(RequestError::Unavailable(unavailable)));
             }

@@ -50,5 +50,6 @@ mod planted {
         (Bug::AbandonedGrantKept, "abandoned"),
         (Bug::AckEarly, "resume"),
         (Bug::ForgetCancel, "abandoned"),
+        (Bug::FailureIsSample, "refused"),
     ];
 }

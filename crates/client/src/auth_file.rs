@@ -14,7 +14,7 @@ use tonic::{Request, Status};
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// More is no token, and is not read.
-const FILE_BYTES_MAX: u64 = 4096;
+const FILE_BYTES_MAX: u64 = 8 * 1024;
 
 /// Why the file with a token cannot be used. It does not repeat what is in the file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -27,7 +27,8 @@ pub enum AuthFileError {
     )]
     ReadableByOthers { path: PathBuf },
     #[error(
-        "{} has no token: it must have one line, hft_<16 hexadecimal digits>_<43 letters, digits, - or _>", path.display()
+        "{} has no token: it must have one line, hft_<16 hexadecimal digits>_<43 letters, digits, - or _>, or a JWT",
+        path.display()
     )]
     NoToken { path: PathBuf },
 }
@@ -39,7 +40,10 @@ pub(crate) struct AuthFile {
 }
 
 struct LoadedToken {
-    token: AccessToken,
+    /// A token, or a JWT.
+    secret: String,
+    /// How often the file was replaced.
+    generation: u64,
     /// For calls of gRPC.
     header: Option<MetadataValue<Ascii>>,
     version: Option<FileVersion>,
@@ -65,7 +69,12 @@ impl AuthFile {
 
     /// The secret, as the file says now.
     pub(crate) fn to_secret_text(&self) -> String {
-        self.with_current(|loaded| loaded.token.to_secret_text())
+        self.with_current(|loaded| loaded.secret.clone())
+    }
+
+    /// Becomes another number when the file has another token.
+    pub(crate) fn generation(&self) -> u64 {
+        self.with_current(|loaded| loaded.generation)
     }
 
     fn header(&self) -> Option<MetadataValue<Ascii>> {
@@ -79,7 +88,10 @@ impl AuthFile {
             loaded.checked_at = Instant::now();
             if FileVersion::of(&self.path) != loaded.version {
                 match LoadedToken::read(&self.path) {
-                    Ok(newer) => *loaded = newer,
+                    Ok(newer) => {
+                        let generation = loaded.generation + 1;
+                        *loaded = LoadedToken { generation, ..newer };
+                    }
                     Err(error) => tracing::warn!("the token loaded before stays in use: {error}"),
                 }
             }
@@ -106,14 +118,26 @@ impl LoadedToken {
         let version = FileVersion::of(path);
         let bytes = std::fs::read(path).map_err(unreadable)?;
         let text = std::str::from_utf8(&bytes).map_err(|_| no_token())?;
-        let token: AccessToken = text.trim().parse().map_err(|_| no_token())?;
-        let header = MetadataValue::try_from(format!("Bearer {}", token.to_secret_text()));
+        let secret = text.trim().to_owned();
+        if secret.parse::<AccessToken>().is_err() && !is_jwt(&secret) {
+            return Err(no_token());
+        }
+        let header = MetadataValue::try_from(format!("Bearer {secret}"));
         let header = header.ok().map(|mut header| {
             header.set_sensitive(true);
             header
         });
-        Ok(LoadedToken { token, header, version, checked_at: Instant::now() })
+        Ok(LoadedToken { secret, generation: 0, header, version, checked_at: Instant::now() })
     }
+}
+
+/// Three parts of base64url. Whether it is good, the node says.
+fn is_jwt(text: &str) -> bool {
+    let is_part = |part: &str| {
+        let is_known = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+        !part.is_empty() && part.bytes().all(is_known)
+    };
+    text.split('.').count() == 3 && text.split('.').all(is_part)
 }
 
 /// Like the keys of ssh: what belongs to this user is for this user alone. A file of another owner, such as a secret that

@@ -198,7 +198,8 @@ impl ClientBuilder {
             endpoints.fix();
         }
         if let Some(tls) = self.tls {
-            self.settings.transport = self.settings.transport.with_tls(tls)?;
+            self.settings.transport =
+                self.settings.transport.with_tls(tls, self.settings.session.ttl)?;
         }
         if let Some(path) = self.auth_file {
             self.settings.transport = self.settings.transport.with_auth_file(path)?;

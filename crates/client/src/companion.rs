@@ -107,6 +107,8 @@ pub struct Session {
     /// When this has passed since the program died, the cluster has ended the session itself.
     pub ttl: Duration,
     pub endpoints: Vec<String>,
+    /// The program reached the nodes by TLS. A companion that does not know how must not show the id.
+    pub has_tls: bool,
 }
 
 /// A line that is not a [`Message`]. It does not repeat the line, which may contain a secret.
@@ -161,7 +163,8 @@ impl State {
         let Some((_, pipe)) = &self.running else { return Err(io::ErrorKind::BrokenPipe.into()) };
         let (mut pipe, line) = (pipe, format!("{message}\n"));
         if line.len() > LINE_BYTES_MAX {
-            // Paths of this length are rare. The session ends with its TTL, as without a companion.
+            // Paths of this length are rare. The session ends with its TTL, as without a companion: what this line does
+            // not tell of TLS, the companion does not do without.
             return Ok(());
         }
         pipe.write(line.as_bytes()).map(drop)
@@ -211,6 +214,10 @@ impl Drop for Process {
     }
 }
 
+/// How the program reached the nodes of its session.
+const BY_TLS: &str = "tls";
+const BY_PLAINTEXT: &str = "plaintext";
+
 impl Message {
     /// A time that never comes.
     pub const NEVER: u64 = u64::MAX;
@@ -231,8 +238,9 @@ impl Message {
 impl fmt::Display for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Message::Session(Session { id, ttl, endpoints }) => {
-                write!(f, "session {} {} ", id.to_secret_text(), whole_ms(*ttl))?;
+            Message::Session(Session { id, ttl, endpoints, has_tls }) => {
+                let by = if *has_tls { BY_TLS } else { BY_PLAINTEXT };
+                write!(f, "session {} {} {by} ", id.to_secret_text(), whole_ms(*ttl))?;
                 let mut room = ENDPOINTS_BYTES_MAX;
                 for (number, endpoint) in endpoints.iter().enumerate() {
                     let Some(left) = room.checked_sub(endpoint.len() + 1) else { break };
@@ -268,11 +276,14 @@ impl FromStr for Message {
         let words: Vec<&str> = line.split(' ').collect();
         let number = |text: &str| text.parse::<u64>().map_err(|_| ParseMessageError);
         match *words.as_slice() {
-            ["session", id, ttl_ms, endpoints] => Ok(Message::Session(Session {
-                id: id.parse().map_err(|_| ParseMessageError)?,
-                ttl: Duration::from_millis(number(ttl_ms)?),
-                endpoints: endpoints.split(',').map(str::to_owned).collect(),
-            })),
+            ["session", id, ttl_ms, by @ (BY_TLS | BY_PLAINTEXT), endpoints] => {
+                Ok(Message::Session(Session {
+                    id: id.parse().map_err(|_| ParseMessageError)?,
+                    ttl: Duration::from_millis(number(ttl_ms)?),
+                    endpoints: endpoints.split(',').map(str::to_owned).collect(),
+                    has_tls: by == BY_TLS,
+                }))
+            }
             ["tls", verify @ ("host" | "cluster"), ca, ref identity @ ..] => {
                 let tls = Tls::new(path_from_text(ca)?);
                 let tls = match *identity {
@@ -322,7 +333,8 @@ mod tests {
 
     fn session(endpoints: Vec<String>) -> Message {
         let id = SessionId::from_bytes([7; 16]).unwrap();
-        Message::Session(Session { id, ttl: Duration::from_secs(30), endpoints })
+        let has_tls = endpoints.len() > 1;
+        Message::Session(Session { id, ttl: Duration::from_secs(30), endpoints, has_tls })
     }
 
     #[test]
@@ -353,7 +365,8 @@ mod tests {
 
     #[test]
     fn no_group_but_a_commands_own_can_be_named() {
-        for line in ["group 0", "group 1", "group -5", "group x", "session 00 1 a:1", "", "goodbye"]
+        for line in
+            ["group 0", "group 1", "group -5", "group x", "session 00 1 tls a:1", "", "goodbye"]
         {
             assert_eq!(line.parse::<Message>(), Err(ParseMessageError), "{line}");
         }

@@ -43,9 +43,9 @@ pub(crate) struct Transport {
 }
 
 impl Transport {
-    /// Reads the files.
-    pub(crate) fn with_tls(self, tls: Tls) -> Result<Transport, TlsError> {
-        Ok(Transport { tls: Some(Arc::new(Loaded::new(tls)?)), ..self })
+    /// Reads the files. The TTL is that of the client's sessions.
+    pub(crate) fn with_tls(self, tls: Tls, ttl: Duration) -> Result<Transport, TlsError> {
+        Ok(Transport { tls: Some(Arc::new(Loaded::new(tls, ttl)?)), ..self })
     }
 
     /// Reads the file.
@@ -103,11 +103,14 @@ impl Transport {
         let socket = dial(address).await?;
         match &self.tls {
             None => Ok(Socket::Plain(socket)),
-            Some(loaded) => {
-                let connecting = holdfast_tls::connect(loaded.configs().frames, address, socket);
-                timeout(CONNECT_TIMEOUT, connecting).await.map_err(|_| no_answer())?
-            }
+            Some(loaded) => loaded.handshake(address, socket).await,
         }
+    }
+
+    /// How long a node may take to greet. None: a peer that takes longer may be waiting for HTTP. With TLS, both ends have
+    /// named the protocol in the handshake.
+    pub(crate) fn greeting_patience(&self) -> Option<Duration> {
+        self.tls.as_ref().map(|loaded| loaded.patience())
     }
 }
 

@@ -1,17 +1,23 @@
 //! TLS to the nodes: which authority signs their certificates, and which certificate this client shows.
 
+use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use holdfast_client_core::backoff::HandshakePatience;
 use holdfast_tls::{
-    ALPN_FRAMED, ALPN_GRPC, Details, DetailsError, FileError, TrustFiles, Verify, client_config,
-    load_identity,
+    ALPN_FRAMED, ALPN_GRPC, Details, DetailsError, FileError, Socket, TrustFiles, Verify,
+    client_config, load_identity,
 };
 use rustls::ClientConfig;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 /// A client that connects again takes certificates into use that were replaced meanwhile.
 const LOADED_FOR: Duration = Duration::from_secs(1);
+const NO_HANDSHAKE: &str =
+    "the node is reached, and does not end the TLS handshake: it may have many to make";
 
 /// How a client reaches a cluster whose client ports speak TLS. Such a client never speaks plaintext.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -120,12 +126,32 @@ pub(crate) struct Configs {
 pub(crate) struct Loaded {
     pub(crate) tls: Tls,
     configs: Mutex<Configs>,
+    patience: Mutex<HandshakePatience>,
 }
 
 impl Loaded {
-    pub(crate) fn new(tls: Tls) -> Result<Loaded, TlsError> {
+    pub(crate) fn new(tls: Tls, ttl: Duration) -> Result<Loaded, TlsError> {
         let configs = Mutex::new(tls.load()?);
-        Ok(Loaded { tls, configs })
+        let patience = Mutex::new(HandshakePatience::new(ttl));
+        Ok(Loaded { tls, configs, patience })
+    }
+
+    /// Makes the handshake for frames without HTTP/2.
+    pub(crate) async fn handshake(&self, address: &str, socket: TcpStream) -> io::Result<Socket> {
+        let connecting = holdfast_tls::connect(self.configs().frames, address, socket);
+        let patience = self.patience();
+        let connected = timeout(patience, connecting).await;
+        self.lock_patience().note(connected.is_err());
+        connected.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, NO_HANDSHAKE))?
+    }
+
+    /// How long a node may take over a handshake.
+    pub(crate) fn patience(&self) -> Duration {
+        self.lock_patience().duration()
+    }
+
+    fn lock_patience(&self) -> MutexGuard<'_, HandshakePatience> {
+        self.patience.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// As the files say now. If they are wrong, those that were loaded before stay in use.

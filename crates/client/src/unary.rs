@@ -23,7 +23,7 @@ use std::time::Duration;
 use holdfast_client_core::backoff::Backoff;
 use holdfast_client_core::connect_errors::{ConnectErrors, Contact, REFUSED_PATIENCE};
 use holdfast_client_core::endpoints::InvalidEndpoints;
-use holdfast_client_core::error::{Cycle, Rejection, Since, Unavailable};
+use holdfast_client_core::error::{Cycle, Rejection, Since, Unavailable, retry_after};
 use holdfast_client_core::hold::ReleaseOutcome;
 use holdfast_client_core::tier::Tier;
 use holdfast_client_core::wire_time::whole_ms;
@@ -127,7 +127,7 @@ impl Unary {
 
     /// Reaches the nodes with TLS, and in no other way. The files are read at once.
     pub fn tls(mut self, tls: Tls) -> Result<Unary, TlsError> {
-        self.transport = self.transport.with_tls(tls)?;
+        self.transport = self.transport.with_tls(tls, Duration::ZERO)?;
         Ok(self)
     }
 
@@ -468,10 +468,14 @@ impl Unary {
                 return Err(CallError::Rejected(Rejection::of(failure)));
             }
             endpoints.follow_leader(&failure.leader);
-            let pause = backoff.next_delay();
-            let nobody_there = only_refused && troubles.count() >= endpoints.count();
-            let give_up_at = if nobody_there { refused_deadline } else { deadline };
+            let pause = backoff.delay_after(retry_after(&failure));
+            let no_node_there = only_refused && troubles.count() >= endpoints.count();
+            let give_up_at = if no_node_there { refused_deadline } else { deadline };
             if Instant::now() + pause >= give_up_at {
+                if failure.retry_after_ms > 0 {
+                    let rejection = Rejection { may_have_happened, ..Rejection::of(failure) };
+                    return Err(CallError::Rejected(rejection));
+                }
                 return Err(CallError::Unavailable(troubles.to_unavailable(may_have_happened)));
             }
             tokio::time::sleep(pause).await;
@@ -515,7 +519,7 @@ fn unreachable(words: &str, may_have_happened: bool) -> Failure {
         message: words.to_owned(),
         retryable: true,
         may_have_happened,
-        leader: String::new(),
+        ..Failure::default()
     }
 }
 
@@ -524,6 +528,7 @@ fn unknown_outcome() -> CallError {
         reason: Reason::Unspecified,
         message: "an outcome that this version does not know".to_owned(),
         may_have_happened: true,
+        retry_after: None,
     })
 }
 

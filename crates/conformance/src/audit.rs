@@ -49,7 +49,9 @@ impl Audit {
                     token: text("token"),
                     unix_ms: number("unix_ms"),
                 };
-                if event.names.is_empty() && event.session.is_empty() {
+                // A login has the position of the event before it.
+                let is_event = event.kind != "login";
+                if !is_event || event.names.is_empty() && event.session.is_empty() {
                     continue;
                 }
                 let position = (number("group"), number("index"), number("number"));

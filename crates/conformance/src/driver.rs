@@ -41,8 +41,11 @@ pub(crate) struct Driver {
     stdin: AsyncMutex<ChildStdin>,
     pending: Arc<Mutex<BTreeMap<u64, oneshot::Sender<Reply>>>>,
     last_id: AtomicU64,
-    capabilities: Vec<String>,
+    lacks: Vec<String>,
 }
+
+/// What a language may not have. A driver says so in its first answer; everything else it must be able to do.
+const LANGUAGE_SPECIFIC: [&str; 4] = ["auto_renew", "block", "cancel", "fork"];
 
 /// A request that has no answer yet.
 #[derive(Debug)]
@@ -103,16 +106,20 @@ impl Driver {
             waiting.lock().unwrap_or_else(PoisonError::into_inner).clear();
         });
         let (stdin, last_id) = (AsyncMutex::new(stdin), AtomicU64::new(0));
-        let mut driver = Driver { child, stdin, pending, last_id, capabilities: Vec::new() };
+        let mut driver = Driver { child, stdin, pending, last_id, lacks: Vec::new() };
         let hello = driver.ok(json!({"op": "hello"})).await?;
-        let capabilities = hello["capabilities"].as_array().cloned().unwrap_or_default();
-        driver.capabilities =
-            capabilities.iter().filter_map(Value::as_str).map(str::to_owned).collect();
+        let lacks = hello["lacks"].as_array().cloned().unwrap_or_default();
+        driver.lacks = lacks.iter().filter_map(Value::as_str).map(str::to_owned).collect();
+        if let Some(word) = driver.lacks.iter().find(|it| !LANGUAGE_SPECIFIC.contains(&it.as_str()))
+        {
+            let all = LANGUAGE_SPECIFIC.join(", ");
+            return violation(format!("a driver may lack {all}, and not `{word}`"));
+        }
         Ok(driver)
     }
 
-    pub(crate) fn can(&self, capability: &str) -> bool {
-        self.capabilities.iter().any(|it| it == capability)
+    pub(crate) fn lacks(&self, operation: &str) -> bool {
+        self.lacks.iter().any(|it| it == operation)
     }
 
     /// Sends a request. Its answer may come at any time.

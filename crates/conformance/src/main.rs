@@ -5,6 +5,7 @@
 //! by what the driver said when.
 //!
 //! - `driver`: the child process and what it is asked. `cluster`, `audit`: the nodes, and what they wrote down.
+//!   `command`: the command line, for what an operator does.
 //! - `scenarios`: what is played, on a `stage`. `vector_check`: cases of the pure parts.
 //! - `suite`: plays all, and tells what it found. `soak`: random faults, judged in the same way.
 //! - `rust_driver`: the driver of the Rust library.
@@ -13,6 +14,7 @@
 
 mod audit;
 mod cluster;
+mod command;
 mod driver;
 mod finding;
 mod judge;

@@ -1,18 +1,24 @@
-//! What is played. Level 1 (`locks`) has no faults, level 2 (`faults`) has.
+//! What is played. Level 1 has no faults, level 2 has.
 
 mod faults;
 mod locks;
+mod members;
+mod security;
+mod watching;
 
 use std::fmt;
 use std::pin::Pin;
 
+use crate::cluster::Ground;
 use crate::finding::Checked;
 use crate::stage::Stage;
 
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     pub(crate) level: Level,
-    /// What the driver must be able to do.
+    /// On which cluster.
+    pub(crate) ground: Ground,
+    /// What not every language has.
     pub(crate) needs: Option<&'static str>,
     play: for<'s, 'a> fn(&'s mut Stage<'a>) -> Playing<'s>,
 }
@@ -35,10 +41,11 @@ impl fmt::Display for Level {
 }
 
 macro_rules! scenarios {
-    ($($name:literal $level:ident $($needs:literal)? => $play:path;)*) => {
+    ($($name:literal $level:ident $(on $ground:ident)? $($needs:literal)? => $play:path;)*) => {
         &[$(Scenario {
             name: $name,
             level: Level::$level,
+            ground: [$(Ground::$ground,)? Ground::Plain][0],
             needs: [$(Some($needs),)? None][0],
             play: |stage| Box::pin($play(stage)),
         },)*]
@@ -67,6 +74,10 @@ pub(crate) const SCENARIOS: &[Scenario] = scenarios! {
     "efficiency" Locks => locks::efficiency;
     "close" Locks => locks::close;
     "unavailable" Locks => locks::unavailable;
+    "watch" Locks => watching::watch;
+    "observe" Locks => watching::observe;
+    "tls" Locks on Secure => security::tls;
+    "permission-denied" Locks on Secure => security::permission_denied;
     "connection-broken" Faults => faults::connection_broken;
     "short-cut" Faults => faults::short_cut;
     "cut-off" Faults => faults::cut_off;
@@ -80,6 +91,15 @@ pub(crate) const SCENARIOS: &[Scenario] = scenarios! {
     "cancel-races-grant" Faults "cancel" => faults::cancel_races_grant;
     "broken-while-away" Faults => faults::broken_while_away;
     "fork" Faults "fork" => faults::fork;
+    "blocked-loop" Faults "block" => faults::blocked_loop;
+    "watch-resumes" Faults => watching::watch_resumes;
+    "observe-resumes" Faults => watching::observe_resumes;
+    "members-changed" Faults on Growing => members::members_changed;
+    "tls-broken" Faults on Secure => security::tls_broken;
+    "tls-wrong-authority" Faults on Secure => security::tls_wrong_authority;
+    "credential-expired" Faults on Secure => security::credential_expired;
+    "credential-revoked" Faults on Secure => security::credential_revoked;
+    "credential-rotated" Faults on Secure => security::credential_rotated;
 };
 
 pub(crate) async fn play(scenario: &Scenario, stage: &mut Stage<'_>) -> Checked {

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use crate::audit::Event;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Ground};
 use crate::driver::{Driver, Reply};
 use crate::finding::{Checked, Finding, broken, ensure, violation};
 use crate::judge::{TokenGiven, judge_tokens};
@@ -56,7 +56,7 @@ struct Record {
 type Shared = Arc<Mutex<Record>>;
 
 pub(crate) async fn run(options: &Options) -> Checked<bool> {
-    let mut cluster = Cluster::start(&options.holdfast).await?;
+    let mut cluster = Cluster::start(&options.holdfast, Ground::Plain).await?;
     let driver = Arc::new(Driver::start(&options.driver, options.misbehave.as_deref()).await?);
     let until = Instant::now() + Duration::from_secs_f64(options.minutes.max(0.05) * 60.0);
     let record = Shared::default();
@@ -120,7 +120,7 @@ async fn compete(
         let pending = driver.send(request).await?;
         locked(&record).acquires += 1;
         let asked = pending.asked;
-        if random.below(6) == 0 && driver.can("cancel") {
+        if random.below(6) == 0 && !driver.lacks("cancel") {
             tokio::time::sleep(Duration::from_millis(random.below(300))).await;
             driver.call(json!({"op": "cancel", "call": pending.id})).await?;
         }

@@ -39,11 +39,19 @@ impl<'a> Stage<'a> {
 
     /// Opens a client of the driver, with this TTL, over the wires.
     pub(crate) async fn connect(&self, client: &str, ttl: Duration) -> Checked {
+        self.driver.ok(self.connect_request(client, ttl)).await.map(drop)
+    }
+
+    /// To a cluster that speaks TLS it has the authority, and no credential.
+    pub(crate) fn connect_request(&self, client: &str, ttl: Duration) -> Value {
         let endpoints = self.cluster.endpoints();
-        let request = json!({
+        let mut request = json!({
             "op": "connect", "as": client, "endpoints": endpoints, "ttl_ms": ms(ttl),
         });
-        self.driver.ok(request).await.map(drop)
+        if let Some(ca) = self.cluster.ca() {
+            request["ca"] = json!(ca);
+        }
+        request
     }
 
     pub(crate) async fn close(&self, client: &str) -> Checked {

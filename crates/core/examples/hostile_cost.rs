@@ -193,7 +193,7 @@ fn permits_set_for_many_who_wait_elsewhere(waits: u64) -> Duration {
         }
     }
     let action = Action::SetPermits { name: name_of("sem"), limit: Some(1) };
-    let intervention = Intervention { by: "o".into(), reason: "r".into(), action };
+    let intervention = Intervention { by: "o".into(), reason: "r".into(), action, identity: None };
     stage.timed(Command::Intervene(intervention)).1
 }
 
@@ -300,8 +300,14 @@ fn a_release_by_a_token_among_many_permits(holders: u64) -> Duration {
 /// A prefix is thawed under which many locks are awaited, and all are free.
 fn a_thaw_of_many_awaited_locks(locks: u64) -> Duration {
     let mut stage = Stage::new(2);
-    let intervene =
-        |action| Command::Intervene(Intervention { by: "o".into(), reason: "r".into(), action });
+    let intervene = |action| {
+        Command::Intervene(Intervention {
+            by: "o".into(),
+            reason: "r".into(),
+            action,
+            identity: None,
+        })
+    };
     stage.apply(intervene(Action::Freeze { prefix: "".into(), ttl: Span::from_secs(600) }));
     for number in 0..4 * locks {
         let wait = stage.acquiring(2, number, &format!("lock/{number}"), Mode::Exclusive, 600);

@@ -111,6 +111,12 @@ pub enum Bug {
     StaleGrants,
     /// A request that waited is granted though its principal may not have it any more.
     RevokedWaiterGranted,
+    /// A principal may take more than its quota.
+    QuotaNotAsked,
+    /// A place in a queue does not count, so a principal that waits may hold more than its quota.
+    QuotaWithoutWaits,
+    /// What was taken before a quota was set, or a snapshot was read, does not count.
+    QuotaBeginsAtNothing,
 }
 
 const NONE: u8 = u8::MAX;

@@ -7,8 +7,8 @@ use holdfast_core::command::{
 };
 use holdfast_core::{
     AccessChange, AccessRefusal, ActorId, Batch, ChangeAccess, Command, EndReason, Event, Identity,
-    Limits, LockTable, LogicalTime, Outcome, Pattern, Principal, PublicSessionId, Rejection,
-    RoleName, Rule, RulesVersion, Span, StreamId, TokenId, TokenRecord, Verb, Verbs,
+    Limits, LockTable, LogicalTime, Outcome, Pattern, Principal, PublicSessionId, Quota,
+    QuotaSubject, Rejection, RoleName, Rule, Span, StreamId, TokenId, TokenRecord, Verb, Verbs,
 };
 
 use world::{World, hold, lock_name};
@@ -49,6 +49,7 @@ fn change(world: &mut World, changes: impl Into<Vec<AccessChange>>) -> Outcome {
 fn changed(world: &mut World, changes: impl Into<Vec<AccessChange>>, end: bool) -> Outcome {
     world.apply(Command::ChangeAccess(Box::new(ChangeAccess {
         by: "token:root".into(),
+        identity: None,
         expected: None,
         changes: changes.into().into_boxed_slice(),
         end_sessions: end,
@@ -189,7 +190,7 @@ fn a_lock_is_not_handed_to_a_revoked_waiter() {
     let action = Action::Transfer { name: lock_name("a"), token: hold("a", 1).token, to };
     let (by, reason) = ("op".into(), "stuck".into());
     assert_eq!(
-        world.apply(Command::Intervene(Intervention { by, reason, action })),
+        world.apply(Command::Intervene(Intervention { by, reason, action, identity: None })),
         no_such_waiter
     );
 }
@@ -294,29 +295,40 @@ fn a_session_that_comes_back_is_checked_as_the_identity_that_it_has_then() {
 }
 
 #[test]
-fn commands_of_the_policy_need_rules_4_and_are_unknown_to_older_entries() {
+fn commands_of_the_policy_need_rules_and_are_unknown_to_older_entries() {
     let identity = || Some(Box::new(Identity::of(principal("alice"))));
     let mut world = World::new(Limits::default());
     let open = OpenSession { identity: identity(), ..world.opening("alice", Span::from_secs(5)) };
     let session = open.session;
     let change = ChangeAccess {
         by: "a".into(),
+        identity: identity(),
         expected: Some(3),
         changes: [grant("alice", "user")].into(),
         end_sessions: true,
     };
+    let action = Action::SetLimits { bytes: None, locks: None };
+    let (by, reason) = ("a".into(), "b".into());
+    let unchecked = ChangeAccess { identity: None, ..change.clone() };
+    let subject = QuotaSubject::parse("token:alice").unwrap();
+    let quota = Quota { locks: Some(5), ..Quota::default() };
+    let changes = [AccessChange::SetQuotas([(subject, quota)].into())].into();
+    let quotas = ChangeAccess { changes, ..unchecked.clone() };
     let commands = [
-        Command::OpenSession(open),
-        Command::AttachStream { session, stream: StreamId(1), identity: identity() },
-        Command::ChangeAccess(Box::new(change)),
+        (5, Command::OpenSession(open)),
+        (5, Command::AttachStream { session, stream: StreamId(1), identity: identity() }),
+        (5, Command::ChangeAccess(Box::new(unchecked))),
+        (6, Command::Intervene(Intervention { by, reason, action, identity: identity() })),
+        (6, Command::ChangeAccess(Box::new(change.clone()))),
+        (7, Command::ChangeAccess(Box::new(quotas))),
     ];
-    for command in commands {
-        assert_eq!(command.rules_needed(), RulesVersion::FOUR);
+    for (version, command) in commands {
+        assert_eq!(command.rules_needed().number(), version - 1);
         let batch = Batch { at: LogicalTime::ZERO, commands: vec![command] };
         let mut bytes = batch.encode();
         assert_eq!(Batch::decode(&bytes).unwrap(), batch);
-        assert_eq!(bytes[0], 5, "the build before reads up to 4, and refuses it with words");
-        bytes[0] = 4;
+        assert_eq!(bytes[0], version, "a build that reads less refuses it with words");
+        bytes[0] = version - 1;
         assert!(Batch::decode(&bytes).is_err());
     }
 }

@@ -207,6 +207,7 @@ impl History {
                     by: "olga".into(),
                     reason: "room".into(),
                     action,
+                    identity: None,
                 })
             }
         })

@@ -7,9 +7,10 @@ mod world;
 use std::fs;
 use std::path::PathBuf;
 
-use holdfast_core::command::{Intervention, Policy};
+use holdfast_core::command::{Intervention, OpenSession, Policy};
 use holdfast_core::{
-    Batch, Command, Limits, LockTable, LogIndex, LogicalTime, RequestId, RulesVersion,
+    AccessChange, Batch, ChangeAccess, Command, Identity, Limits, LockTable, LogIndex, LogicalTime,
+    Principal, RequestId, RoleName, RulesVersion, TokenId, TokenRecord,
 };
 
 fn version_1() -> impl Iterator<Item = (String, Vec<u8>)> {
@@ -138,7 +139,7 @@ fn entries_and_snapshots_of_version_4_are_what_they_were_and_are_read() {
     let action =
         holdfast_core::command::Action::Break { name: world::lock_name("page"), token: None };
     let (by, reason) = ("olga".into(), "test".into());
-    apply(&mut table, Command::Intervene(Intervention { by, reason, action }));
+    apply(&mut table, Command::Intervene(Intervention { by, reason, action, identity: None }));
     apply(&mut table, Command::CloseSession { session: world.session("alice") });
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         fs::create_dir_all(&folder).unwrap();
@@ -153,6 +154,50 @@ fn entries_and_snapshots_of_version_4_are_what_they_were_and_are_read() {
     let read = LockTable::decode(&snapshot, Limits::default()).unwrap();
     assert_eq!((read.digest(), read.rules()), (table.digest(), RulesVersion::TWO));
     assert_eq!(read.losses(world.session("carol")).len(), 2);
+}
+
+/// As above, of a table that follows rules 4: with a policy, and a session that is checked.
+#[test]
+fn entries_of_version_5_and_snapshots_of_rules_4_are_what_they_were_and_are_read() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/version-5");
+    let principal = Principal::parse("token:alice").unwrap();
+    let role = RoleName::parse("user").unwrap();
+    let token = TokenRecord {
+        id: TokenId(7),
+        digest: [7; 32],
+        principal: principal.clone(),
+        expires_at_unix_ms: Some(1_000),
+        note: "a note".to_owned(),
+    };
+    let grant = AccessChange::Grant { principal: principal.clone(), role };
+    let change = ChangeAccess {
+        by: "token:admin".into(),
+        identity: None,
+        expected: Some(0),
+        changes: [grant, AccessChange::PutToken(token)].into(),
+        end_sessions: true,
+    };
+    let mut world = world::World::with_rules(Limits::default(), RulesVersion::FOUR);
+    let identity = Some(Box::new(Identity::of(principal)));
+    let ttl = holdfast_core::Span::from_secs(60);
+    let open = OpenSession { identity, ..world.opening("alice", ttl) };
+    let commands = vec![Command::ChangeAccess(Box::new(change)), Command::OpenSession(open)];
+    let batch = Batch { at: world.now, commands };
+    batch.commands.iter().for_each(|command| drop(world.apply(command.clone())));
+    let table = &world.table;
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("entry"), batch.encode()).unwrap();
+        fs::write(folder.join("snapshot"), table.encode()).unwrap();
+    }
+    let entry = fs::read(folder.join("entry")).unwrap();
+    assert_eq!((entry[0], &entry), (5, &batch.encode()));
+    assert_eq!(Batch::decode(&entry), Ok(batch));
+    let snapshot = fs::read(folder.join("snapshot")).unwrap();
+    assert_eq!((snapshot[0], &snapshot), (4, &table.encode()));
+    let read = LockTable::decode(&snapshot, Limits::default()).unwrap();
+    assert_eq!((read.digest(), read.rules()), (table.digest(), RulesVersion::FOUR));
+    assert_eq!((read.access().generation(), read.session_count()), (1, 1));
 }
 
 /// `UPDATE_GOLDEN=1` writes the files; they change only if the format does, and then the version must.

@@ -119,7 +119,8 @@ impl World {
     }
 
     fn intervene(&mut self, action: Action) -> Outcome {
-        let intervention = Intervention { by: "o".into(), reason: "r".into(), action };
+        let intervention =
+            Intervention { by: "o".into(), reason: "r".into(), action, identity: None };
         self.apply(Command::Intervene(intervention))
     }
 

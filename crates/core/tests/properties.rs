@@ -13,7 +13,7 @@ use holdfast_core::command::{Action, Call, Mode, OpenSession};
 use holdfast_core::{
     AccessChange, ChangeAccess, Command, EndReason, Event, FenceToken, Grants, Identity, Limits,
     LockName, LockTable, LogIndex, LogicalTime, Outcome, Principal, Rejection, RequestId, RoleName,
-    RulesVersion, SessionId, Span, Verb, Verbs,
+    RulesVersion, SessionId, Span, Used, Verb, Verbs,
 };
 use proptest::prelude::*;
 
@@ -154,8 +154,8 @@ impl Judge {
             role: user.clone(),
         };
         let changes = arbitrary::PRINCIPALS.map(grant).into();
-        let (by, expected, end_sessions) = ("token:root".into(), None, false);
-        let change = ChangeAccess { by, expected, changes, end_sessions };
+        let (by, identity, expected, end_sessions) = ("token:root".into(), None, None, false);
+        let change = ChangeAccess { by, identity, expected, changes, end_sessions };
         self.send(Command::ChangeAccess(Box::new(change)));
         self
     }
@@ -263,8 +263,12 @@ impl Judge {
             self.table.begin_snapshot(b"head");
         }
         let mut events = Vec::new();
+        let used_before: Vec<_> = self.table.quota_use().map(|(_, _, used)| used).collect();
         let outcome =
             self.table.apply(LogIndex(self.index), self.now, command.clone(), &mut events);
+        if !matches!(command, Command::ChangeAccess(_)) {
+            self.quotas_are_kept(&used_before);
+        }
         self.note_identity(&command, &outcome);
         self.note_touch(&command);
         if let Command::Abandon { session, request } = command {
@@ -284,6 +288,20 @@ impl Judge {
             assert!(self.table.next_deadline().is_none_or(|next| next > self.now));
         }
         outcome
+    }
+
+    /// Nothing is added past a quota. What was taken before the quota was lowered is kept.
+    fn quotas_are_kept(&self, used_before: &[Used]) {
+        for ((subject, quota, now), before) in self.table.quota_use().zip(used_before) {
+            for (limit, now, before) in [
+                (quota.sessions, now.sessions, before.sessions),
+                (quota.locks, now.locks, before.locks),
+                (quota.waits, now.waits, before.waits),
+            ] {
+                let allowed = limit.map_or(u64::MAX, |limit| limit.max(before));
+                assert!(now <= allowed, "{subject}: {now} of {quota:?}, before {before}");
+            }
+        }
     }
 
     /// The same command, sent later. It has the effect of a heartbeat, and the same answer. A heartbeat of a session
@@ -641,6 +659,7 @@ fn is_settled(command: &Command, outcome: &Outcome) -> bool {
                 | Rejection::InvalidMode
                 | Rejection::DuplicateName
                 | Rejection::PermissionDenied
+                | Rejection::QuotaExceeded { .. }
         )
     );
     once && !unknown

@@ -48,6 +48,7 @@ impl World {
             by: "olga".into(),
             reason: "test".into(),
             action: Action::SetLimits { bytes, locks },
+            identity: None,
         }))
     }
 
@@ -167,6 +168,7 @@ fn in_a_full_table_an_operator_breaks_a_lock_and_makes_room_for_another() {
     assert_eq!(world.acquire(9, "one more", 0, 1_000), bytes);
     let (_, name, token) = world.held.last().cloned().unwrap();
     let broken = world.apply(Command::Intervene(Intervention {
+        identity: None,
         by: "olga".into(),
         reason: "test".into(),
         action: Action::Break { name, token: Some(token) },
@@ -311,6 +313,7 @@ proptest! {
                         by: "olga".into(),
                         reason: "test".into(),
                         action: Action::KillSession { session: PublicSessionId(session) },
+                        identity: None,
                     }));
                     prop_assert!(!is_full(&outcome));
                 }

@@ -1,4 +1,4 @@
-//! A reading of the clock that the lease of the efficiency tier is counted on.
+//! A reading of the clock by which the leader lease is measured.
 
 use std::ops::Add;
 use std::time::Duration;

@@ -54,7 +54,8 @@ pub enum Effect<H: Host> {
         group: GroupId,
         index: u64,
     },
-    /// `Engine::events` has the events since the last time. `publication` is the log's count of published events.
+    /// `Engine::events` has the events since the last time, for watches, audit file and Kafka. `publication` is how far
+    /// the Kafka publisher is, by the log.
     Publish {
         publication: Option<Publication>,
     },

@@ -1,15 +1,21 @@
 //! The engine, and the order of a turn:
 //!
 //! ```text
-//! inputs -> time -> begin turns -> send what may go early, read and answer what is committed
+//! inputs -> time -> begin: propose, send what may go early, serve reads
+//!        -> apply and answer what is committed (a leader) -> one list per stream
 //!        -> one write and one sync for all groups
-//!        -> acknowledge -> finish turns -> send, answer, read -> one list per stream
+//!        -> acknowledge -> finish: apply (a follower), serve reads, send
+//! at the end of the turn: one list per stream
 //! ```
 //!
-//! Batching needs no timer: while one sync is under way, the host's queue fills. The next turn takes all of it as one
-//! proposal.
+//! A pass is one way through these lines. A turn of the host's loop has one or more passes, each with at most one write
+//! and one sync: the engine begins another pass as long as the last one wrote something, and then rests.
 //!
-//! A full disk halts the turn between its halves. Calls are refused, and the same turn is tried again until there is
+//! Batching needs no timer in general: while one sync is under way, the host's queue fills, and the next turn takes all
+//! of it as one proposal. Exception: acquires that would only join a queue are delayed by at most 1 ms
+//! (`replica/batching.rs`).
+//!
+//! A full disk halts the turn in `Phase::Write`. Calls are refused, and the same turn is tried again until there is
 //! room (`full_disk.rs`). `inputs.rs` handles the inputs, and `effects.rs` the effects of the replicas.
 
 mod effects;
@@ -22,7 +28,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use holdfast_core::{Event, LogIndex, LogicalTime, Publication};
-use holdfast_replica::{Fatal, GroupId, Member, NodeId, Replica, Turn};
+use holdfast_replica::{Effect as ReplicaEffect, Fatal, GroupId, Member, NodeId, Replica, Turn};
 
 use self::full_disk::{Halt, MissedInput};
 use crate::answer::Delivery;
@@ -50,8 +56,9 @@ pub struct EngineConfig {
 pub struct Now {
     /// The clock that drives the replicas.
     pub monotonic: Duration,
+    /// For the leader lease: it runs on while the machine sleeps (`CLOCK_BOOTTIME`).
     pub boot: BootTime,
-    /// Whether sessions use the efficiency tier of this node. While none does, its lease costs nothing.
+    /// Whether sessions use the efficiency tier of this node. While none does, the leader lease is not renewed.
     pub is_tier_in_use: bool,
 }
 
@@ -68,7 +75,7 @@ pub struct Engine<H: Host> {
     halt: Option<Halt>,
     /// Inputs that came while the disk was full and that the host does not repeat.
     missed_inputs: Vec<MissedInput>,
-    /// When a node that was asked to stop does so although it still leads.
+    /// The deadline of a requested stop: from then on the node stops even if it has not transferred leadership.
     stop_by: Option<Duration>,
     /// This node was removed from the cluster.
     is_removed: bool,
@@ -84,7 +91,7 @@ struct Group<H: Host> {
     is_leader: bool,
 }
 
-/// The leader's lease and term, as last reported to the efficiency tier.
+/// The leader lease and the term, as last reported to the efficiency tier.
 #[derive(Debug)]
 struct Tier {
     lease: LeaderLease,
@@ -92,21 +99,21 @@ struct Tier {
     term: Option<u64>,
 }
 
-/// The progress of the present turn. Its buffers are kept for their capacity.
+/// The progress of the present pass. Its buffers are kept for their capacity.
 #[derive(Debug, Default)]
 struct TurnState {
     phase: Phase,
-    /// What must become durable, by group.
+    /// What must become durable in this pass, by group.
     turns: Vec<(GroupId, Turn)>,
     /// When the host was first asked to write it.
     write_began: Option<Duration>,
     /// Messages of this step, one batch per peer.
     outgoing: BTreeMap<NodeId, Vec<(GroupId, Vec<u8>)>>,
-    /// Events since the last `Effect::Publish`.
-    happened: Vec<(LogIndex, LogicalTime, Event)>,
-    /// The log's count of published events at that time.
+    /// Events for the next `Effect::Publish`.
+    unpublished_events: Vec<(LogIndex, LogicalTime, Event)>,
+    /// How far the Kafka publisher was at that time, by the log.
     publication: Option<Publication>,
-    effects: Vec<holdfast_replica::Effect>,
+    effects: Vec<ReplicaEffect>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -119,10 +126,10 @@ enum Phase {
     Finish,
 }
 
-type ApplyStep = fn(&mut Replica, &mut Vec<holdfast_replica::Effect>) -> Result<(), Fatal>;
+type ApplyStep = fn(&mut Replica, &mut Vec<ReplicaEffect>) -> Result<(), Fatal>;
 
 impl<H: Host> Engine<H> {
-    /// The replicas have started from their disks. `known` are the nodes in the configuration file.
+    /// `replicas` have loaded their state from disk. `known` are the nodes in the configuration file.
     pub fn new(
         config: EngineConfig,
         replicas: impl IntoIterator<Item = (GroupId, Replica)>,
@@ -288,7 +295,7 @@ impl<H: Host> Engine<H> {
     fn publish(&mut self) {
         let first = self.groups.values().next();
         let publication = first.and_then(|group| group.replica.table().publication());
-        if !self.turn.happened.is_empty() || publication != self.turn.publication {
+        if !self.turn.unpublished_events.is_empty() || publication != self.turn.publication {
             self.turn.publication = publication;
             self.out.effects.push(Effect::Publish { publication });
         }
@@ -300,7 +307,7 @@ impl<H: Host> Engine<H> {
         }
     }
 
-    /// The turn is done, and all its messages and answers are on their way.
+    /// The last pass of the turn wrote nothing. All messages and answers of the turn are on their way.
     fn end_turn(&mut self) -> Step {
         self.replay_missed_inputs();
         let step = match (self.is_removed, self.stop_by) {
@@ -339,14 +346,14 @@ impl<H: Host> Engine<H> {
     /// Hands each stream its list. A stream whose client does not read is closed.
     pub fn deliver(
         &mut self,
-        hand_over: impl FnMut(&mut H::Stream, Vec<Delivery>) -> Result<(), CutOff>,
+        send: impl FnMut(&mut H::Stream, Vec<Delivery>) -> Result<(), CutOff>,
     ) {
-        self.out.streams.deliver(hand_over);
+        self.out.streams.deliver(send);
     }
 
     /// The events since the last time, for the host to take.
     pub fn events(&mut self) -> &mut Vec<(LogIndex, LogicalTime, Event)> {
-        &mut self.turn.happened
+        &mut self.turn.unpublished_events
     }
 
     pub fn streams(&self) -> &Streams<H::Stream> {
@@ -380,7 +387,7 @@ impl<H: Host> Engine<H> {
         self.halt.is_some()
     }
 
-    /// Between the halves of a turn. The host must pass no input now, except while the disk is full.
+    /// Within a pass. The host must pass no input now, except while the disk is full.
     pub fn is_in_turn(&self) -> bool {
         self.turn.phase != Phase::Begin
     }

@@ -1,4 +1,4 @@
-//! The leader's lease for the efficiency tier: how long this node can be sure that it leads. Linearizable reads renew
+//! The leader lease, for the efficiency tier: how long this node can be sure that it leads. Linearizable reads renew
 //! it. Each read proves that a quorum followed this node after the read began. A later leader is elected after that
 //! moment, and waits until the lease of this node has ended.
 

@@ -17,11 +17,11 @@
 //! # Invariants
 //!
 //! * An answer, a vote or an acknowledgement leaves only after the write that it depends on is durable.
-//! * Every reply handle that comes in goes out with one answer. Three are dropped instead: that of a hand-over while
-//!   the disk is full, that of a publication that some member could not read, and that of a waiting call whose retry
-//!   came.
-//! * A stream gets one list per turn half, in order. Notices, which no request asked for, go to the session's latest
-//!   stream.
+//! * Each caller gets one answer, with three exceptions, in which its reply handle is dropped: a leadership transfer
+//!   that an operator asks for while the disk is full; a progress report of the Kafka publisher (`EventsPublished`)
+//!   that some member could not read yet; a waiting call whose client has sent it again.
+//! * A stream gets one list of answers before the write of each pass, and one at the end of the turn, in order.
+//!   Notices, which no request asked for, go to the session's latest stream.
 //! * While the disk is full, every call is refused, and a refused call is never carried out later.
 //! * The same inputs give the same effects, if the election timeout is fixed.
 

@@ -3,8 +3,8 @@
 use holdfast_core::command::Owner;
 use holdfast_core::{
     Access, FenceToken, FreezeInfo, LockName, LockSearch, LockSearchPart, LockStatus, LockSummary,
-    LockTable, LockWhy, LogicalTime, PublicSessionId, SearchRange, SessionId, SessionSummary,
-    TokenStanding,
+    LockTable, LockWhy, LogicalTime, PublicSessionId, Quota, QuotaSubject, SearchRange, SessionId,
+    SessionSummary, TokenStanding, Used,
 };
 use holdfast_replica::{ClusterId, SnapshotFile};
 
@@ -44,7 +44,7 @@ pub enum Query {
         name: LockName,
         token: FenceToken,
     },
-    /// Confirms that this node leads, which renews the lease of the efficiency tier. `asked` is when the read began.
+    /// Confirms that this node leads, which renews the leader lease. `asked` is when the read began.
     Confirm {
         asked: BootTime,
     },
@@ -79,7 +79,8 @@ pub enum ReadData {
     Sessions(Vec<SessionSummary>),
     Owners(Vec<(PublicSessionId, Owner)>),
     Freezes(Vec<FreezeInfo>),
-    Access(Box<Access>),
+    /// With what is taken of each quota.
+    Access(Box<Access>, Vec<(QuotaSubject, Quota, Used)>),
     Token(TokenStanding),
     Confirmed,
     /// Whether there is such a session.
@@ -104,7 +105,11 @@ impl Query {
             Query::Why { name, shown_max } => ReadData::Why(table.why(&name, shown_max)),
             Query::Token { name, token } => ReadData::Token(table.token_standing(&name, token)),
             Query::Freezes => ReadData::Freezes(table.freezes()),
-            Query::Access => ReadData::Access(Box::new(table.access().clone())),
+            Query::Access => {
+                let used =
+                    table.quota_use().map(|(subject, quota, used)| (subject.clone(), *quota, used));
+                ReadData::Access(Box::new(table.access().clone()), used.collect())
+            }
             Query::List { prefix, after, limit } => {
                 ReadData::List(table.list(&prefix, after.as_deref(), limit))
             }

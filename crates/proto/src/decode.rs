@@ -21,7 +21,7 @@ mod intervention;
 pub mod operation;
 pub mod page;
 
-pub use access::{access_policy, change_access, token_id};
+pub use access::{access_policy, access_quotas, change_access, token_id};
 pub use choice::tier;
 use choice::{mode, policy};
 pub use intervention::{

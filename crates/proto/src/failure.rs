@@ -14,6 +14,7 @@ pub const REASON_KEY: &str = "holdfast-reason";
 pub const MAY_HAVE_HAPPENED_KEY: &str = "holdfast-may-have-happened";
 pub const RETRYABLE_KEY: &str = "holdfast-retryable";
 pub const LEADER_KEY: &str = "holdfast-leader";
+pub const RETRY_AFTER_KEY: &str = "holdfast-retry-after-ms";
 
 const REASON_PREFIX: &str = "REASON_";
 
@@ -95,12 +96,16 @@ impl Reason {
             | Reason::TooManyBytes
             | Reason::SessionTooLarge
             | Reason::SlowReader
+            | Reason::QuotaExceeded
+            | Reason::RateLimited
             | Reason::Overloaded => Code::ResourceExhausted,
             Reason::Unauthenticated | Reason::CredentialExpired => Code::Unauthenticated,
             Reason::PermissionDenied => Code::PermissionDenied,
-            Reason::NotLeader | Reason::NoQuorum | Reason::ShuttingDown | Reason::OutOfSpace => {
-                Code::Unavailable
-            }
+            Reason::NotLeader
+            | Reason::NoQuorum
+            | Reason::ShuttingDown
+            | Reason::OutOfSpace
+            | Reason::AuditUnavailable => Code::Unavailable,
         }
     }
 }
@@ -113,6 +118,9 @@ impl Failure {
         insert_text(&mut metadata, RETRYABLE_KEY, flag_text(self.retryable));
         if !self.leader.is_empty() {
             insert_text(&mut metadata, LEADER_KEY, &self.leader);
+        }
+        if self.retry_after_ms > 0 {
+            insert_text(&mut metadata, RETRY_AFTER_KEY, &self.retry_after_ms.to_string());
         }
         Status::with_metadata(self.reason().grpc_code(), self.message.clone(), metadata)
     }
@@ -128,6 +136,9 @@ impl Failure {
                 .unwrap_or_else(|| worth_another_try(status.code()) || is_not_grpc(status)),
             may_have_happened: flag(metadata, MAY_HAVE_HAPPENED_KEY).unwrap_or(true),
             leader: text(metadata, LEADER_KEY).unwrap_or_default().to_owned(),
+            retry_after_ms: text(metadata, RETRY_AFTER_KEY)
+                .and_then(|text| text.parse().ok())
+                .unwrap_or_default(),
         }
     }
 }
@@ -145,7 +156,7 @@ pub fn refused(reason: Reason, words: impl Into<String>) -> Failure {
         message: words.into(),
         retryable: false,
         may_have_happened: false,
-        leader: String::new(),
+        ..Failure::default()
     }
 }
 
@@ -205,9 +216,10 @@ pub fn rejected(rejection: Rejection) -> Failure {
         Rejection::PermissionDenied => Reason::PermissionDenied,
         Rejection::InvalidIdentity => Reason::InvalidAccess,
         Rejection::AccessRefused(_) => Reason::AccessRefused,
+        Rejection::QuotaExceeded { .. } => Reason::QuotaExceeded,
     };
-    // The lock table keeps all other rejections as the answer to their request id, except those of a full table. A full
-    // table stays full until holds end, which takes longer than a client should repeat its request.
+    // The lock table keeps all other rejections as the answer to their request id, except those of a full table or quota.
+    // These stay full until holds end, which takes longer than a client should repeat its request.
     let retryable = matches!(
         rejection,
         Rejection::TooManySessions | Rejection::TooManyUnacknowledged | Rejection::RulesNotAdopted
@@ -322,12 +334,12 @@ mod tests {
     }
 
     fn every_reason() -> Vec<Reason> {
-        (0..=100).filter_map(|number| Reason::try_from(number).ok()).collect()
+        (0..=102).filter_map(|number| Reason::try_from(number).ok()).collect()
     }
 
     #[test]
     fn every_failure_survives_the_way_through_a_status() {
-        assert_eq!(every_reason().len(), 75);
+        assert_eq!(every_reason().len(), 78);
         for reason in every_reason() {
             for (retryable, may_have_happened) in
                 [(false, false), (false, true), (true, false), (true, true)]
@@ -338,6 +350,7 @@ mod tests {
                     retryable,
                     may_have_happened,
                     leader: if retryable { "127.0.0.1:7430".into() } else { String::new() },
+                    retry_after_ms: if retryable { 250 } else { 0 },
                 };
                 assert_eq!(Failure::from_status(&failure.to_status()), failure);
             }

@@ -51,7 +51,7 @@ fn step() -> impl Strategy<Value = Step> {
 /// Who has the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Has {
-    Nobody,
+    None,
     Owner(usize),
     Stranger,
 }
@@ -70,11 +70,11 @@ impl Scene {
             Step::Acquire(owner) => {
                 match self.node.acquire(&self.claims[owner], LONG).await.unwrap() {
                     Attempt::Granted { token } => {
-                        assert_eq!(self.has, Has::Nobody);
+                        assert_eq!(self.has, Has::None);
                         assert!(token > self.last_token, "{token} after {}", self.last_token);
                         (self.has, self.last_token) = (Has::Owner(owner), token);
                     }
-                    Attempt::Busy { .. } => assert_ne!(self.has, Has::Nobody),
+                    Attempt::Busy { .. } => assert_ne!(self.has, Has::None),
                 }
             }
             Step::Extend(owner) => {
@@ -85,20 +85,20 @@ impl Scene {
                 let released = self.node.release(&self.claims[owner]).await.unwrap();
                 assert_eq!(released, self.has == Has::Owner(owner));
                 if released {
-                    self.has = Has::Nobody;
+                    self.has = Has::None;
                 }
             }
             Step::Expire => {
                 let _: i64 = self.redis.del(KEY).await.unwrap();
-                self.has = Has::Nobody;
+                self.has = Has::None;
             }
             Step::Overwrite => {
-                let _: () = self.redis.set(KEY, "somebody else").await.unwrap();
+                let _: () = self.redis.set(KEY, "another client").await.unwrap();
                 self.has = Has::Stranger;
             }
             Step::OverwriteWithList => {
                 let _: i64 = self.redis.del(KEY).await.unwrap();
-                let _: i64 = self.redis.lpush(KEY, "somebody else").await.unwrap();
+                let _: i64 = self.redis.lpush(KEY, "another client").await.unwrap();
                 self.has = Has::Stranger;
             }
         }
@@ -108,7 +108,7 @@ impl Scene {
     /// What is in Redis is what the model says.
     async fn check(&mut self) {
         let is_there: bool = self.redis.exists(KEY).await.unwrap();
-        assert_eq!(is_there, self.has != Has::Nobody);
+        assert_eq!(is_there, self.has != Has::None);
         if let Has::Owner(owner) = self.has {
             let value: String = self.redis.get(KEY).await.unwrap();
             assert_eq!(value, self.claims[owner].owner);
@@ -134,7 +134,7 @@ fn only_the_owner_frees_or_extends_a_lock_and_tokens_rise() {
                 node: Arc::clone(&node),
                 redis: redis.clone(),
                 claims,
-                has: Has::Nobody,
+                has: Has::None,
                 last_token: last_token.get(),
             };
             runtime.block_on(async {

@@ -19,8 +19,9 @@ pub struct Outgoing {
     pub is_snapshot: bool,
 }
 
-/// The first half of a loop turn. `messages` may be sent at once: a leader replicates while its own disk writes.
-/// `reads` may be answered at once, too. Everything else must be durable before `finish_turn`.
+/// What one replica wants in one pass of the engine; etcd and raft-rs call it a `Ready`. `messages` may be sent at
+/// once: a leader replicates while its own disk writes. `reads` may be answered at once, too. Everything else must be
+/// durable before `finish_turn`.
 #[derive(Debug, Default)]
 pub struct Turn {
     pub messages: Vec<Outgoing>,
@@ -39,7 +40,7 @@ impl Turn {
     }
 }
 
-/// The second half of a loop turn, in order.
+/// What follows from a pass, before and after its write, in order.
 #[derive(Debug)]
 pub enum Effect {
     Send(Outgoing),

@@ -1,7 +1,7 @@
 //! One replica of one Raft group: consensus and lock table together.
 //!
-//! [`Replica`] is pure, like the lock table below it: no I/O, no clock, no thread. Inputs are
-//! `handle_*` calls. Each loop turn has two halves around the disk write. In each half, answers come first:
+//! [`Replica`] is pure, like the lock table below it: no I/O, no clock, no thread. Inputs are `handle_*` calls. Each
+//! pass has two halves, before and after the disk write. In each half, answers come first:
 //!
 //! ```text
 //! handle_message / handle_call / handle_read / propose_membership / handle_time ...   in any order

@@ -323,8 +323,9 @@ impl Replica {
     }
 
     /// Queues a command to commit. An effect brings its answer, or the reason why there is none.
-    pub fn handle_call(&mut self, ticket: Option<Ticket>, command: Command) {
+    pub fn handle_call(&mut self, ticket: Option<Ticket>, mut command: Command) {
         if self.consensus.is_leader() {
+            command.fit_rules(self.table.rules());
             if let Some(ticket) = ticket.filter(|_| self.queued_cost >= QUEUED_COST_MAX) {
                 let reason = Unavailable::Overloaded;
                 self.effects.push(Effect::Failed { ticket, reason });

@@ -1,8 +1,9 @@
 //! The way back in when no administrator can prove who it is.
 //!
 //! A user who can write the data directory of a node can do everything with that node. `holdfast access reset` leaves a
-//! file there while the node is stopped. When the node starts, it takes the verb `access` from all users, and makes one of them
-//! an administrator with a new token. It does so by an ordinary change of the policy, in the log.
+//! file there while the node is stopped. When the node starts, it has the leadership handed over to itself. It then takes
+//! the verb `access` from all users, and makes one of them an administrator with a new token. It does so by an ordinary
+//! change of the policy, in the log.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,8 +20,11 @@ use crate::identity::LOG_DIR;
 
 const FILE: &str = "access-reset.toml";
 
-/// Before the next try: no leader, or another change of the policy came first.
+/// Before the next step.
 pub(crate) const RESET_PAUSE: Duration = Duration::from_millis(200);
+
+/// After a step that failed: this node may be behind, and a leader that hands over to it grants nothing for a moment.
+pub(crate) const HAND_OVER_PAUSE: Duration = Duration::from_secs(1);
 
 /// With the three changes for the new administrator, fewer than one request may make.
 const REVOKED_AT_ONCE_MAX: usize = 32;

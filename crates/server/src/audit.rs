@@ -5,13 +5,20 @@
 //! missing. While much happens it looks every [`LOOK_EVERY`], and then writes all there is. After a restart it goes on behind the last line that it finds, so that what the log brings back is
 //! not written twice.
 //!
-//! It holds no secret: sessions appear by their public ids, and what holders say of themselves (metadata) is
-//! left out.
+//! Besides events it has lines about callers ([`AuditNotes`]): who was denied what, who logged in, and who asked for what
+//! no session does. Lines about sessions say from where their clients came, at the node that they came to.
+//!
+//! It holds no secret: sessions appear by their public ids, credentials by what is public of them, and what holders say
+//! of themselves (metadata) is left out.
+//!
+//! While it cannot be written, the service may refuse ([`AuditGate`]). Then the node also hands the leadership over:
+//! another node may have a disk.
 
 mod file;
 mod json_writer;
 pub(crate) mod line;
 mod lines;
+mod notes;
 mod short_names;
 mod utc;
 
@@ -20,21 +27,24 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
-use tokio::task::spawn_blocking;
-use tokio::time::sleep;
+use holdfast_service::AuditGate;
+use tokio::sync::{oneshot, watch};
+use tokio::task::{JoinError, JoinHandle, spawn_blocking};
+use tokio::time::{Instant, sleep, timeout};
 
 pub(crate) use self::file::AuditFile;
 pub use self::file::AuditFileError;
 pub(crate) use self::lines::Lines;
+pub(crate) use self::notes::AuditNotes;
+use self::notes::{DENIALS_EVERY, Note};
 pub use self::utc::utc;
 use crate::events::{EventRing, Pace, Position, Recorded};
 use crate::membership::Electorate;
 use crate::metrics::Metrics;
-use crate::shard::{ShardHandle, unix_ms};
+use crate::shard::{FIRST_GROUP, Input, ShardHandle, unix_ms};
 use crate::stopping::Stopping;
 
-/// FrameProgress from the ring in one go.
+/// Events taken from the ring at one time.
 const EVENTS_PER_LOOK: usize = 1_024;
 /// Written in one go: few calls, and still in the processor's cache.
 const WRITE_BYTES: usize = 256 << 10;
@@ -42,8 +52,12 @@ const WRITE_BYTES: usize = 256 << 10;
 const WRITES_PER_ROUND: usize = 64;
 /// Long enough that waking does not count, and a small part of what the ring holds even at full load.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// A disk that takes longer is taken for one that fails.
+const WRITE_PATIENCE: Duration = Duration::from_secs(5);
 /// After a failure.
 const PAUSE: Duration = Duration::from_secs(1);
+/// If no node can write, the leadership does not go round all the time.
+const HAND_OVER_EVERY: Duration = Duration::from_secs(30);
 
 /// Where the lines go, and how many are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,6 +84,19 @@ pub(crate) struct Audit {
     /// Something that was applied here was never in the ring: a snapshot stood for it.
     skipped_after: Option<Position>,
     lines: Lines,
+    notes: Arc<AuditNotes>,
+    gate: Arc<AuditGate>,
+    /// The ring forgot events before they were written, and since then it was never caught up with.
+    has_gap: bool,
+    is_last_round: bool,
+}
+
+/// Gives the leadership up if this node refuses requests because of its file.
+#[derive(Debug)]
+struct HandOver {
+    shard: ShardHandle,
+    gate: Arc<AuditGate>,
+    done_at: Option<Instant>,
 }
 
 impl Audit {
@@ -80,6 +107,8 @@ impl Audit {
         shard: ShardHandle,
         mut electorate: watch::Receiver<Electorate>,
         metrics: Arc<Metrics>,
+        notes: Arc<AuditNotes>,
+        gate: Arc<AuditGate>,
     ) -> Result<Audit, AuditFileError> {
         let (file, position) = AuditFile::open(settings)?;
         let lines = Lines::new(&events);
@@ -95,6 +124,10 @@ impl Audit {
             expected: None,
             skipped_after: None,
             lines,
+            notes,
+            gate,
+            has_gap: false,
+            is_last_round: false,
         })
     }
 
@@ -104,12 +137,19 @@ impl Audit {
         let mut leadership = self.shard.watch_leadership();
         leadership.mark_changed();
         let mut pace = Pace::new(LOOK_EVERY);
+        let (shard, gate) = (self.shard.clone(), Arc::clone(&self.gate));
+        let mut hand_over = HandOver { shard, gate, done_at: None };
         loop {
             let is_last_round = stopping.has_begun();
+            self.is_last_round = is_last_round;
             let is_waiting = self.file.is_waiting();
             self.begin_file();
             if !is_waiting && leadership.has_changed().unwrap_or(false) {
                 let now = *leadership.borrow_and_update();
+                if !now.is_here {
+                    // Their clients come to another node now, perhaps with other credentials.
+                    self.lines.forget_origins();
+                }
                 let line = line::leadership(now, self.position(), unix_ms());
                 self.file.lines().extend_from_slice(&line);
             }
@@ -118,12 +158,13 @@ impl Audit {
             }
             news.borrow_and_update();
             let caught_up;
-            (self, caught_up) = self.catch_up().await;
+            (self, caught_up) = self.catch_up(&mut hand_over).await;
             match caught_up {
                 Ok(true) => {}
                 Ok(false) => continue,
                 Err(_) if is_last_round => return,
                 Err(_) => {
+                    hand_over.begin();
                     sleep(PAUSE).await;
                     continue;
                 }
@@ -137,7 +178,14 @@ impl Audit {
                 changed
             };
             let mut electorate = self.electorate.clone();
+            let notes = Arc::clone(&self.notes);
+            let noted = async {
+                // Denials that were only counted are due some time.
+                let _ = timeout(DENIALS_EVERY, notes.news()).await;
+                sleep(LOOK_EVERY).await;
+            };
             tokio::select! {
+                () = noted => {}
                 changed = more => if changed.is_err() { return },
                 Ok(()) = leadership.changed() => leadership.mark_changed(),
                 Ok(()) = electorate.changed() => {}
@@ -161,16 +209,35 @@ impl Audit {
     }
 
     /// On a thread that may wait for the disk. After a failure the same lines are tried again.
-    async fn catch_up(mut self) -> (Audit, io::Result<bool>) {
+    async fn catch_up(mut self, hand_over: &mut HandOver) -> (Audit, io::Result<bool>) {
+        let (gate, metrics) = (Arc::clone(&self.gate), Arc::clone(&self.metrics));
+        let set_failing = |is_failing| {
+            gate.set_failing(is_failing);
+            metrics.audit.failing.set(u64::from(is_failing));
+        };
         let writing = spawn_blocking(move || {
             let caught_up = self.write();
             (self, caught_up)
         });
-        let Ok((audit, caught_up)) = writing.await else { return std::future::pending().await };
-        if let Err(error) = &caught_up {
-            tracing::warn!(%error, "the audit file cannot be written");
-            audit.metrics.audit.failures.add(1);
+        let written = until_written(writing, WRITE_PATIENCE, || {
+            tracing::warn!("the disk of the audit file does not answer");
+            set_failing(true);
+            hand_over.begin();
+        });
+        let Ok((mut audit, caught_up)) = written.await else {
+            tracing::error!("the writer of the audit file ended by a bug: restart the node");
+            set_failing(true);
+            hand_over.begin();
+            return std::future::pending().await;
+        };
+        match &caught_up {
+            Ok(is_all) => audit.has_gap &= !is_all,
+            Err(error) => {
+                tracing::warn!(%error, "the audit file cannot be written");
+                audit.metrics.audit.failures.add(1);
+            }
         }
+        set_failing(caught_up.is_err() || audit.has_gap);
         (audit, caught_up)
     }
 
@@ -198,6 +265,8 @@ impl Audit {
                 self.position = Some(self.events.oldest());
                 continue;
             };
+            // A login is noted before what the session then does. So notes are taken after events, and written before.
+            self.write_notes();
             events.iter().for_each(|recorded| self.take(recorded));
             let behind = self.events.newest().index.saturating_sub(self.position().index);
             self.metrics.audit.behind.set(behind);
@@ -206,6 +275,25 @@ impl Audit {
             }
         }
         false
+    }
+
+    fn write_notes(&mut self) {
+        let (notes, lost) = self.notes.take(self.is_last_round);
+        let position = self.position();
+        for (unix_ms, note) in notes {
+            if let Note::LoggedIn { origin, session, public, .. } = &note {
+                self.lines.logged_in(*session, *public, Arc::clone(origin));
+                if !origin.is_known() {
+                    continue;
+                }
+            }
+            self.file.lines().extend_from_slice(&line::note(&note, position, unix_ms));
+            self.metrics.audit.lines.add(1);
+        }
+        if lost > 0 {
+            self.metrics.audit.lost.add(1);
+            self.file.lines().extend_from_slice(&line::lost_notes(lost, position, unix_ms()));
+        }
     }
 
     /// A file that begins later than the log says so. Returns after what it begins.
@@ -225,6 +313,7 @@ impl Audit {
     fn take(&mut self, recorded: &Recorded) {
         let lost = self.expected.map_or(0, |expected| recorded.serial.saturating_sub(expected));
         if let Some(after) = self.skipped_after.take() {
+            self.has_gap = true;
             self.metrics.audit.lost.add(1);
             tracing::warn!(lost, "events are missing in the audit file");
             let gap = line::gap(after.index, recorded.position, recorded.unix_ms, lost);
@@ -234,6 +323,36 @@ impl Audit {
         self.position = Some(recorded.position);
         if self.lines.write(self.file.lines(), recorded) {
             self.metrics.audit.lines.add(1);
+        }
+    }
+}
+
+/// Says each time that it takes too long.
+async fn until_written<T>(
+    mut writing: JoinHandle<T>,
+    patience: Duration,
+    mut takes_too_long: impl FnMut(),
+) -> Result<T, JoinError> {
+    loop {
+        match timeout(patience, &mut writing).await {
+            Ok(written) => return written,
+            Err(_) => takes_too_long(),
+        }
+    }
+}
+
+impl HandOver {
+    fn begin(&mut self) {
+        let is_leader = self.shard.watch_leadership().borrow().is_here;
+        let is_due = self.done_at.is_none_or(|at| at.elapsed() >= HAND_OVER_EVERY);
+        if !(is_leader && is_due && self.gate.is_closed()) {
+            return;
+        }
+        self.done_at = Some(Instant::now());
+        // Whether it works, the leadership shows.
+        let (reply, _) = oneshot::channel();
+        if self.shard.send(Input::HandOver { group: FIRST_GROUP, to: None, reply }).is_ok() {
+            tracing::warn!("hands the leadership over: the audit file cannot be written");
         }
     }
 }

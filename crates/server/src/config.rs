@@ -18,7 +18,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use holdfast_service::AuthMode;
+use holdfast_jwt::JwtConfig;
+use holdfast_service::{AuthMode, OnAuditFailure};
 use serde::{Deserialize, Deserializer, de};
 
 pub use address::{Address, AddressError};
@@ -116,6 +117,9 @@ pub struct NodeConfig {
 pub struct AuthConfig {
     #[serde(default, deserialize_with = "auth_mode")]
     pub mode: AuthMode,
+    /// Whose JWTs the node takes; without it none.
+    #[serde(default)]
+    pub jwt: Option<JwtConfig>,
 }
 
 fn auth_mode<'de, D: Deserializer<'de>>(text: D) -> Result<AuthMode, D::Error> {
@@ -152,6 +156,13 @@ pub struct AuditConfig {
     /// How many that were put aside are kept.
     #[serde(default = "defaults::audit_files_kept")]
     pub files_kept: u64,
+    /// What the node does while the file cannot be written.
+    #[serde(default, deserialize_with = "on_audit_failure")]
+    pub on_failure: OnAuditFailure,
+}
+
+fn on_audit_failure<'de, D: Deserializer<'de>>(text: D) -> Result<OnAuditFailure, D::Error> {
+    String::deserialize(text)?.parse().map_err(de::Error::custom)
 }
 
 impl AuditConfig {
@@ -160,6 +171,7 @@ impl AuditConfig {
             file,
             file_bytes: defaults::audit_file_bytes(),
             files_kept: defaults::audit_files_kept(),
+            on_failure: OnAuditFailure::default(),
         }
     }
 }
@@ -266,7 +278,7 @@ impl NodeConfig {
         Ok(configs)
     }
 
-    /// For whoever fills in a [`NodeConfig`] by hand; files have been checked when they were read.
+    /// For code that fills in a [`NodeConfig`] itself; files have been checked when they were read.
     pub fn check(&self) -> Result<(), ConfigError> {
         Ok(check::check(self)?)
     }

@@ -3,7 +3,7 @@
 //!
 //! - A connection is *idle* until a request of it has arrived whole, or its session is open, and again when the last
 //!   answer has ended. Idle connections are limited, are timed out, and give way to new ones. So an address that
-//!   opens many and says nothing keeps no client out. Connections that are in use are closed by nobody here.
+//!   opens many and says nothing keeps no client out. Nothing here closes a connection that is in use.
 //! - A request is *unfinished* until it has arrived whole. Unfinished requests are limited in number, and each has a
 //!   deadline ([`RequestBody`]).
 //! - Bytes count from their arrival to the end of the answer. What a message claims to have costs nothing.
@@ -23,6 +23,8 @@ mod gate;
 mod limits;
 mod socket;
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -32,7 +34,7 @@ use std::time::{Duration, Instant};
 use holdfast_core::{Identity, Principal};
 use holdfast_proto::failure::refused;
 use holdfast_proto::v1::{Failure, Reason};
-use holdfast_service::{Caller, Protocol};
+use holdfast_service::{Caller, Credential, Protocol};
 use holdfast_tls::RemoteCertificate;
 use time::OffsetDateTime;
 use tokio::time::{interval, sleep};
@@ -41,12 +43,12 @@ use self::call::Stage;
 use self::counts::{NoRoom, State};
 
 pub(crate) use self::body::{RequestBody, ResponseBody, Shape, late, overloaded};
-pub(crate) use self::call::{Call, HeldBytes, TooMuch};
+pub(crate) use self::call::{Call, HeldBytes};
 pub(crate) use self::counts::PortUse;
 pub use self::descriptors::TooFewDescriptors;
 pub(crate) use self::descriptors::{Descriptors, NodeDescriptors};
 pub(crate) use self::gate::{GrpcGateLayer, Paths};
-pub(crate) use self::limits::PortLimits;
+pub(crate) use self::limits::{PortLimits, TooMuch};
 pub(crate) use self::socket::ClientSocket;
 
 /// How often it is looked which idle connections have had their time.
@@ -65,6 +67,16 @@ pub(crate) struct Connections {
     limits: PortLimits,
     descriptors: NodeDescriptors,
     state: Mutex<State>,
+    accepts: Accepts,
+}
+
+/// Whether a certificate counts, by the files that were loaded last.
+struct Accepts(Box<dyn Fn(&RemoteCertificate) -> bool + Send + Sync>);
+
+impl std::fmt::Debug for Accepts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Accepts")
+    }
 }
 
 /// One connection, for all who count for it.
@@ -112,8 +124,19 @@ pub(crate) struct OpenConnection {
 }
 
 impl Connections {
+    #[cfg(test)]
     pub(crate) fn new(limits: PortLimits, descriptors: NodeDescriptors) -> Arc<Connections> {
-        Arc::new(Connections { limits, descriptors, state: Mutex::default() })
+        Connections::checking(limits, descriptors, |_| true)
+    }
+
+    /// Closes connections whose certificate is not accepted: when they show it, and by [`Connections::close_denied`].
+    pub(crate) fn checking(
+        limits: PortLimits,
+        descriptors: NodeDescriptors,
+        accepts: impl Fn(&RemoteCertificate) -> bool + Send + Sync + 'static,
+    ) -> Arc<Connections> {
+        let accepts = Accepts(Box::new(accepts));
+        Arc::new(Connections { limits, descriptors, state: Mutex::default(), accepts })
     }
 
     pub(crate) fn used(&self) -> PortUse {
@@ -193,12 +216,21 @@ impl Connections {
             pause.tick().await;
             self.close_timed_out(Instant::now());
             let now = OffsetDateTime::now_utc();
-            self.close_denied(|certificate| !certificate.is_over(now));
+            self.close_if(|certificate| certificate.is_over(now));
         }
     }
 
-    /// Closes those whose certificate is accepted no more, whatever they are in use for.
-    pub(crate) fn close_denied(&self, accepts: impl Fn(&RemoteCertificate) -> bool) {
+    /// Closes those whose certificate is accepted no more, whatever they are in use for. It checks signatures, so it is
+    /// not for a thread that serves connections. Many connections show the same certificate: each is checked once.
+    pub(crate) fn close_denied(&self) {
+        let known = RefCell::new(BTreeMap::new());
+        self.close_if(|certificate| {
+            let accepts = || (self.accepts.0)(certificate);
+            !*known.borrow_mut().entry(certificate.bytes()).or_insert_with(accepts)
+        });
+    }
+
+    fn close_if(&self, is_denied: impl Fn(&RemoteCertificate) -> bool) {
         let shown = |(number, entry): (&u64, &counts::Entry)| match entry.connection.security.get()
         {
             Some(Security::Certificate(certificate)) => Some((*number, certificate.clone())),
@@ -207,11 +239,15 @@ impl Connections {
         // A check takes a while: not while all connections wait.
         let shown: Vec<_> = self.lock().connections.iter().filter_map(shown).collect();
         for (number, certificate) in shown {
-            if !accepts(&certificate) {
-                tracing::info!(name = %certificate.name(), "closed a connection: its certificate is over or revoked");
-                self.lock().close_denied(number);
+            if is_denied(&certificate) {
+                self.deny(number, &certificate);
             }
         }
+    }
+
+    fn deny(&self, number: u64, certificate: &RemoteCertificate) {
+        tracing::info!(name = %certificate.name(), "closed a connection: its certificate is over or revoked");
+        self.lock().close_denied(number);
     }
 
     fn close_timed_out(&self, now: Instant) {
@@ -313,7 +349,11 @@ impl Connection {
     pub(crate) fn set_certificate(&self, certificate: Option<RemoteCertificate>) {
         if let Some(certificate) = certificate {
             // It is set once, by the task that made the handshake.
-            let _ = self.security.set(Security::Certificate(certificate));
+            let _ = self.security.set(Security::Certificate(certificate.clone()));
+            // It may have been revoked during the handshake. If it is from now on, `close_denied` finds it.
+            if !(self.port.accepts.0)(&certificate) {
+                self.port.deny(self.number, &certificate);
+            }
         }
     }
 
@@ -333,7 +373,8 @@ impl Connection {
                 let principal = Principal::parse(&format!("cert:{name}"));
                 let words = "the certificate names no client";
                 let principal = principal.map_err(|_| refused(Reason::Unauthenticated, words))?;
-                Ok(caller.authenticated(Identity::of(principal)))
+                let credential = Credential::Certificate(Arc::clone(certificate.serial()));
+                Ok(caller.authenticated(Identity::of(principal), credential))
             }
         }
     }
@@ -422,8 +463,8 @@ impl Connection {
 
 /// What a client is told that speaks plaintext to a port with TLS.
 pub(crate) fn plaintext_refused() -> Failure {
-    let words = "this port speaks TLS, and the client plaintext: give the client the authority of the cluster (--ca or \
-                 HOLDFAST_CA), and its certificate and key if it has one (--cert and --key)";
+    let words = "this port speaks TLS, and the client plaintext: give the client the authority of the cluster (ca), \
+                 and its certificate and key if it has one (cert and key)";
     refused(Reason::Unauthenticated, words)
 }
 

@@ -1,7 +1,7 @@
 //! Small files that must be whole or absent: written aside, synced, renamed into place, and the
 //! directory synced, so that a crash leaves the old text or the new one and never a part of it.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -31,8 +31,24 @@ pub(crate) fn read(path: &Path) -> Result<Option<String>, FileError> {
 }
 
 pub(crate) fn replace(path: &Path, text: &str) -> Result<(), FileError> {
+    replace_with(path, text, OpenOptions::new())
+}
+
+/// Its owner alone can read it.
+pub(crate) fn replace_secret(path: &Path, text: &str) -> Result<(), FileError> {
+    #[cfg(unix)]
+    use std::os::unix::fs::OpenOptionsExt;
+    #[cfg_attr(not(unix), expect(unused_mut, reason = "there are no modes"))]
+    let mut options = OpenOptions::new();
+    #[cfg(unix)]
+    options.mode(0o600);
+    replace_with(path, text, options)
+}
+
+fn replace_with(path: &Path, text: &str, mut options: OpenOptions) -> Result<(), FileError> {
     let aside = path.with_extension("new");
-    let mut file = File::create(&aside).map_err(FileError::of("create", &aside))?;
+    let options = options.write(true).create(true).truncate(true);
+    let mut file = options.open(&aside).map_err(FileError::of("create", &aside))?;
     file.write_all(text.as_bytes()).map_err(FileError::of("write", &aside))?;
     file.sync_all().map_err(FileError::of("sync", &aside))?;
     fs::rename(&aside, path).map_err(FileError::of("rename into place", path))?;
@@ -42,7 +58,8 @@ pub(crate) fn replace(path: &Path, text: &str) -> Result<(), FileError> {
     }
 }
 
-/// Makes the directory with its parents. Each new one is durable when this returns.
+/// Makes the directory with its parents. Each new one is durable when this returns. What is in it is the business of the
+/// node's user alone: the log names sessions by their secrets.
 pub(crate) fn create_dir(directory: &Path) -> Result<(), FileError> {
     if directory.is_dir() {
         return Ok(());
@@ -51,7 +68,10 @@ pub(crate) fn create_dir(directory: &Path) -> Result<(), FileError> {
     if let Some(parent) = parent {
         create_dir(parent)?;
     }
-    match fs::create_dir(directory) {
+    let mut builder = fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    match builder.create(directory) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
             return Err(FileError::of("create the directory", directory)(error));
         }

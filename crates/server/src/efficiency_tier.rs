@@ -1,14 +1,15 @@
 //! The efficiency tier: locks that live in the leader's memory and nowhere else.
 //!
-//! It is an ordinary lock table that is never replicated and never written, one for each term in which this
-//! node leads. So queues, TTLs, owner-checked release and retries mean what they mean everywhere; what is
-//! weaker is how long it lives, and that two of them can exist at once for a moment.
+//! It is an ordinary lock table that is never replicated and never written, one for each term in which this node leads.
+//! So queues, TTLs, owner-checked release and retries mean what they mean everywhere; it is weaker in two ways: it ends
+//! with the term, and a client of the old leader may still believe that it holds a lock which the new leader grants.
 //!
 //! Invariants:
 //! - it begins empty with each term, and its tokens are term x 2^40 + counter, so they rise over failovers;
-//! - nothing is granted unless a quorum confirmed, no longer ago than a certain span, that this node leads; and
-//!   nothing before a term is that old. A new leader is elected after the last confirmation of the leader before, because
-//!   some node took part in both. So two leaders never grant at the same time, however soon one follows the other;
+//! - the leader grants only while it has the leader lease: for a limited time after a majority last confirmed that it
+//!   leads. A new leader grants nothing before it has led for that long. Every two majorities share a node, so the new
+//!   leader was elected after the last confirmation of the old one. So two leaders never grant at the same time
+//!   (`leader_lease.rs` of the engine);
 //! - a session is admitted by the shard, after a linearizable look at the replicated table, and leaves when
 //!   the shard sees it end there. Both happen on the shard's thread, so no session is kept by mistake.
 //!
@@ -44,7 +45,7 @@ use crate::outbox::{ReplyTo, TaskOutbox, put_all};
 const UNSURE_PAUSE: Duration = Duration::from_millis(20);
 const IDLE_PAUSE: Duration = Duration::from_secs(60);
 
-/// Who is told what happens in this tier.
+/// The connections that receive answers and notices of this tier.
 type Streams = holdfast_engine::Streams<TaskOutbox>;
 
 /// What this node keeps in memory while it leads. Shared by the shard and all tasks that serve clients.
@@ -55,7 +56,7 @@ pub(crate) struct EfficiencyTier {
     state: Mutex<State>,
     /// Sessions that use it: as long as there are any, the shard keeps asking the quorum.
     sessions: AtomicUsize,
-    /// Something is due earlier than was last believed.
+    /// Wakes [`keep_time`]: a deadline is earlier than the one that it waits for.
     earlier: Notify,
     /// Counted under the lock of the state, so that one thread at a time does.
     metrics: Arc<EfficiencyMetrics>,

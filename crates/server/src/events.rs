@@ -26,7 +26,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use holdfast_core::command::Owner;
-use holdfast_core::{Event, LogIndex, LogicalTime, PublicSessionId, Publication};
+use holdfast_core::{Event, LogIndex, LogicalTime, Principal, PublicSessionId, Publication};
 use holdfast_proto::v1::EventPosition;
 use holdfast_replica::GroupId;
 use tokio::sync::watch;
@@ -86,7 +86,15 @@ type Batch = Arc<Vec<Recorded>>;
 #[derive(Debug)]
 pub(crate) struct OwnerReader(usize);
 
-type Sessions = Arc<Vec<(PublicSessionId, Owner)>>;
+/// What the audit says of a session besides its id.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SessionOwner {
+    pub(crate) owner: Owner,
+    /// None if what the session does is not checked.
+    pub(crate) principal: Option<Principal>,
+}
+
+type Sessions = Arc<Vec<(PublicSessionId, SessionOwner)>>;
 
 #[derive(Debug)]
 pub(crate) struct EventRing {
@@ -243,7 +251,7 @@ impl EventRing {
     }
 
     /// The sessions of a state that came as a snapshot.
-    pub(crate) fn set_sessions(&self, sessions: Vec<(PublicSessionId, Owner)>) {
+    pub(crate) fn set_sessions(&self, sessions: Vec<(PublicSessionId, SessionOwner)>) {
         let sessions = Arc::new(sessions);
         self.lock().sessions.iter_mut().for_each(|slot| slot.clone_from(&sessions));
     }
@@ -337,8 +345,7 @@ fn weight(event: &Event) -> usize {
         Event::SessionOpened { owner, .. } => {
             size_of_val(&**owner) + owner.application.len() + owner.host.len() + owner.note.len()
         }
-        // Roughly what its words take.
-        Event::AccessChanged { change, .. } => change.by.len() + 256 * change.changes.len(),
+        Event::AccessChanged { change, .. } => change.size_bytes(),
         Event::SessionEnded { .. } => 0,
     };
     size_of::<Recorded>() + texts

@@ -11,6 +11,7 @@ mod health;
 mod login;
 mod lost_clients;
 mod metrics;
+mod refusal;
 mod serve;
 
 use std::sync::Arc;

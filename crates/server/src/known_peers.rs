@@ -47,12 +47,12 @@ pub enum KnownPeersError {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StrangerError {
     #[error(
-        "node {node} is known with the data directory {known} and now shows {shown}; a node that \
+        "node {node} is known with another data directory than {shown}, which it shows now; a node that \
          lost its data directory must not come back under its old id, because its promises are \
          lost: give it back its directory, or `holdfast cluster remove {node}` and `holdfast cluster \
          add` it under a new id"
     )]
-    OtherDirectory { node: NodeId, known: DataDirId, shown: DataDirId },
+    OtherDirectory { node: NodeId, shown: DataDirId },
     #[error("the first contact with node {node} cannot be remembered: {source}")]
     NotRemembered { node: NodeId, source: FileError },
 }
@@ -86,7 +86,7 @@ impl KnownPeers {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         match known.get(&node) {
             Some(known) if *known == shown => Ok(()),
-            Some(known) => Err(StrangerError::OtherDirectory { node, known: *known, shown }),
+            Some(_) => Err(StrangerError::OtherDirectory { node, shown }),
             None => {
                 let mut extended = known.clone();
                 extended.insert(node, shown);

@@ -65,7 +65,7 @@ pub use holdfast_service::AuthMode;
 pub use identity::IdentityError;
 pub use initial_members::InitialMembersError;
 pub use known_peers::KnownPeersError;
-pub use node::{Liveness, Node, StartError, TlsReloader};
+pub use node::{CredentialReloader, Liveness, Node, ReloadError, StartError};
 pub use offline::{
     BackupWriter, FreezeLine, Inspection, LockLine, MemberLine, NewCluster, NewClusterOptions,
     OfflineError, Recovered, Restored, Survivor, restore,

@@ -12,6 +12,8 @@ mod process;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use holdfast_core::QuotaKind;
+
 pub(crate) use self::distribution::Distribution;
 pub(crate) use self::number::{Level, Tally};
 pub(crate) use self::operations::{Kind, Operations, Settled};
@@ -63,6 +65,10 @@ const SNAPSHOT_BOUNDS_US: &[u64] = &[
 const SIZE_BOUNDS: &[u64] =
     &[1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024, 2_048, 4_096, 16_384, 65_536];
 
+/// What the lock table counts for quotas.
+pub(crate) const QUOTA_KINDS: [(QuotaKind, &str); 3] =
+    [(QuotaKind::Sessions, "sessions"), (QuotaKind::Locks, "locks"), (QuotaKind::Waits, "waits")];
+
 #[derive(Debug)]
 pub(crate) struct Metrics {
     pub(crate) operations: Operations,
@@ -86,6 +92,8 @@ pub(crate) struct Metrics {
     pub(crate) table_bytes: Level,
     pub(crate) table_bytes_limit: Level,
     pub(crate) full_refusals: Tally,
+    /// As [`QUOTA_KINDS`] has them.
+    pub(crate) quota_refusals: [Tally; QUOTA_KINDS.len()],
     pub(crate) waiters: Level,
     pub(crate) longest_queue: Level,
     pub(crate) sessions: Level,
@@ -94,6 +102,10 @@ pub(crate) struct Metrics {
     pub(crate) watch_streams: Level,
     /// Watches whose readers did not keep up. It only rises, but many may count at once.
     pub(crate) watches_left_behind: Level,
+    /// What callers were denied, or would be if the mode were `required`. It only rises, but many may count at once.
+    pub(crate) denied: Level,
+    /// Requests that came more often than a quota allows, as `denied`.
+    pub(crate) rate_limited: Level,
 
     pub(crate) batch: Distribution,
     pub(crate) proposals: Tally,
@@ -148,6 +160,7 @@ pub(crate) struct AuditMetrics {
     pub(crate) bytes: Tally,
     pub(crate) lost: Tally,
     pub(crate) failures: Tally,
+    pub(crate) failing: Level,
     pub(crate) behind: Level,
     pub(crate) rotations: Tally,
 }
@@ -216,6 +229,7 @@ impl Metrics {
             table_bytes: Level::default(),
             table_bytes_limit: Level::default(),
             full_refusals: Tally::default(),
+            quota_refusals: Default::default(),
             waiters: Level::default(),
             longest_queue: Level::default(),
             sessions: Level::default(),
@@ -223,6 +237,8 @@ impl Metrics {
             framed_connections: Level::default(),
             watch_streams: Level::default(),
             watches_left_behind: Level::default(),
+            denied: Level::default(),
+            rate_limited: Level::default(),
             batch: Distribution::of_counts(SIZE_BOUNDS),
             proposals: Tally::default(),
             entries_written: Tally::default(),

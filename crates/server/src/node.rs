@@ -5,9 +5,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_jwt::{JwtError, JwtKeys};
 use holdfast_replica::Leadership;
-use holdfast_service::Service;
+use holdfast_service::{AuditGate, Service};
 use holdfast_spans::{ExportError, Exporter};
+use holdfast_tls::RemoteCertificate;
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
@@ -16,7 +18,7 @@ use tonic::transport::server::TcpIncoming;
 
 use crate::access::{self, BootstrapError};
 use crate::access_reset::{AccessReset, ResetError};
-use crate::audit::{Audit, AuditFileError, AuditSettings};
+use crate::audit::{Audit, AuditFileError, AuditNotes, AuditSettings};
 use crate::config::{Address, ConfigError, NodeConfig, TracingConfig};
 use crate::connections::{Connections, Descriptors, PortLimits, TooFewDescriptors};
 use crate::efficiency_tier::{self, EfficiencyTier};
@@ -31,7 +33,7 @@ use crate::loop_watchdog::LoopWatchdog;
 use crate::membership::Membership;
 use crate::metrics::Metrics;
 use crate::peers::{Handshake, PeerLinks, PeerPort};
-use crate::readiness::{self, Readiness};
+use crate::readiness::{self, Readiness, ReadinessSources};
 use crate::rpc::{self, DashboardSource, Forwarded, Rpc};
 use crate::shard::{self, Channels, Input, ShardError, ShardHandle, StopReason};
 use crate::stopping::StopSwitch;
@@ -53,8 +55,9 @@ pub struct Node {
     watchdog: Arc<LoopWatchdog>,
     client_address: SocketAddr,
     http_address: Option<SocketAddr>,
+    has_client_tls: bool,
     shard: ShardHandle,
-    /// FrameProgress when it has been heard.
+    /// Taken when the reason was received.
     shard_end: Option<oneshot::Receiver<StopReason>>,
     ready: watch::Receiver<Readiness>,
     /// Thrown first: the node tells that it does not serve any more.
@@ -65,24 +68,41 @@ pub struct Node {
     servers: JoinSet<()>,
     traces: Option<Arc<Traces>>,
     transport: Transport,
+    jwts: Option<Arc<JwtKeys>>,
 }
 
-/// Reads the certificates of a node again.
+/// Reads the certificates of a node, and the keys of the issuer of JWTs, again.
 #[derive(Clone, Debug)]
-pub struct TlsReloader {
+pub struct CredentialReloader {
     transport: Transport,
+    jwts: Option<Arc<JwtKeys>>,
 }
 
-impl TlsReloader {
-    /// Whether a port of the node speaks TLS.
-    pub fn has_certificates(&self) -> bool {
-        self.transport.has_certificates()
+/// Why the files were not taken into use.
+#[derive(Debug, thiserror::Error)]
+pub enum ReloadError {
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    #[error(transparent)]
+    Jwt(#[from] JwtError),
+}
+
+impl CredentialReloader {
+    /// Whether a port of the node speaks TLS, or the node takes JWTs.
+    pub fn has_files(&self) -> bool {
+        self.transport.has_certificates() || self.jwts.is_some()
     }
 
     /// Takes the files into use that the configuration names, and closes the connections whose certificate they revoke.
-    /// If one of the files is wrong, nothing changes.
-    pub fn reload(&self, config: &NodeConfig) -> Result<(), TlsError> {
-        self.transport.reload(config)
+    /// If a file of TLS is wrong, TLS stays as it was; if the key set is wrong, the keys do. Neither keeps a revocation
+    /// by the other from taking effect.
+    pub fn reload(&self, config: &NodeConfig) -> Result<(), ReloadError> {
+        let tls = self.transport.reload(config);
+        let jwts = holdfast_jwt::checked_again(self.jwts.as_deref(), config.auth.jwt.as_ref())?;
+        if let (Some(keys), Some(settings)) = (&self.jwts, jwts) {
+            keys.replace(settings);
+        }
+        Ok(tls?)
     }
 }
 
@@ -125,6 +145,8 @@ pub enum StartError {
     #[error(transparent)]
     TooFewDescriptors(#[from] TooFewDescriptors),
     #[error(transparent)]
+    Jwt(#[from] JwtError),
+    #[error(transparent)]
     Bootstrap(#[from] BootstrapError),
     #[error(transparent)]
     AccessReset(#[from] ResetError),
@@ -150,6 +172,11 @@ impl Node {
         config.check()?;
         let descriptors = Descriptors::of_node()?;
         let transport = Transport::load(&config)?;
+        let jwts = config.auth.jwt.as_ref().map(JwtKeys::load).transpose()?.map(Arc::new);
+        let service = match jwts.clone() {
+            None => service,
+            Some(keys) => service.with_jwts(Arc::new(move |token| keys.verify(token))),
+        };
         let actions = config.http.actions()?;
         let hosts = config.http.hosts(&config.nodes, &config.listen);
         // Before anything is written: a start that fails because a port is in use leaves nothing behind.
@@ -167,7 +194,13 @@ impl Node {
         let identity =
             Identity::load_or_create(&config.data_dir, &config.cluster, config.node_id())?;
         let known_peers = KnownPeers::load(&config.data_dir)?;
-        let service = access::service(service, &config)?;
+        let metrics = Arc::new(Metrics::new());
+        let audit = config.audit.as_ref();
+        let notes = audit.map(|_| Arc::new(AuditNotes::default()));
+        let on_failure = audit.map(|audit| audit.on_failure).unwrap_or_default();
+        let audit_gate = Arc::new(AuditGate::new(on_failure));
+        let service = access::service(service, &config, &metrics, notes.clone())?
+            .with_audit(Arc::clone(&audit_gate));
         let access_reset =
             AccessReset::load(&config.data_dir)?.map(|reset| (reset, config.data_dir.clone()));
         let initial_members = initial_members::load_or_create(&config)?;
@@ -178,13 +211,27 @@ impl Node {
         let shard = ShardHandle::new(inbox_sender.clone(), leadership.subscribe());
         let data_dir = identity.data_dir.into();
         let known = Arc::clone(&membership);
-        let handshake =
-            Handshake::new(identity, known, known_peers, config.timing(), transport.clone());
+        let handshake = Handshake::new(
+            identity,
+            known,
+            known_peers,
+            config.timing(),
+            config.auth.mode,
+            transport.clone(),
+        );
         let handshake = Arc::new(handshake);
         let mut tasks = JoinSet::new();
         let limits = PortLimits::of_clients(&config.connections, &descriptors);
-        let clients = Connections::new(limits, Arc::clone(&descriptors));
-        let on_http = Connections::new(PortLimits::of_http(), descriptors);
+        let accepts = || {
+            let side = transport.watch_clients();
+            move |certificate: &RemoteCertificate| {
+                // A check takes a while: not while a reload waits.
+                let side = side.as_ref().map(|side| Arc::clone(&side.borrow()));
+                side.is_some_and(|side| side.accepts(certificate))
+            }
+        };
+        let clients = Connections::checking(limits, Arc::clone(&descriptors), accepts());
+        let on_http = Connections::checking(PortLimits::of_http(), descriptors, accepts());
         for port in [&clients, &on_http] {
             tasks.spawn(Arc::clone(port).keep_closing());
             if let Some(side) = transport.watch_clients() {
@@ -194,7 +241,6 @@ impl Node {
         let links = PeerLinks::start(&handshake, &shard, &mut tasks);
 
         let events = Arc::new(EventRing::new(config.events_kept));
-        let metrics = Arc::new(Metrics::new());
         let memory = Arc::new(EfficiencyTier::counting(Arc::clone(&metrics.efficiency)));
         tasks.spawn(efficiency_tier::keep_time(Arc::clone(&memory)));
         let watchdog = Arc::new(LoopWatchdog::new());
@@ -206,8 +252,8 @@ impl Node {
             None => None,
         };
         let (node, started_unix_ms) = (config.node_id(), shard::unix_ms());
-        let audit = match &config.audit {
-            Some(audit) => {
+        let audit = match (&config.audit, &notes) {
+            (Some(audit), Some(notes)) => {
                 let settings = AuditSettings {
                     file: audit.file.clone(),
                     bytes_max: audit.file_bytes,
@@ -215,9 +261,11 @@ impl Node {
                 };
                 let (events, metrics) = (Arc::clone(&events), Arc::clone(&metrics));
                 let electorate = membership.watch_electorate();
-                Some(Audit::open(&settings, events, shard.clone(), electorate, metrics)?)
+                let (notes, gate) = (Arc::clone(notes), Arc::clone(&audit_gate));
+                let shard = shard.clone();
+                Some(Audit::open(&settings, events, shard, electorate, metrics, notes, gate)?)
             }
-            None => None,
+            _ => None,
         };
         let publisher = config.kafka.clone().map(|kafka| {
             let (events, metrics) = (Arc::clone(&events), Arc::clone(&metrics));
@@ -260,10 +308,13 @@ impl Node {
             links.clone(),
         ));
         tasks.spawn(readiness::keep_reporting(
-            shard.clone(),
-            links.clone(),
-            Arc::clone(&watchdog),
-            Arc::clone(&metrics),
+            ReadinessSources {
+                shard: shard.clone(),
+                links: links.clone(),
+                watchdog: Arc::clone(&watchdog),
+                metrics: Arc::clone(&metrics),
+                audit: audit_gate,
+            },
             reporter,
             ready,
             leaving.watch(),
@@ -290,6 +341,7 @@ impl Node {
                 stop.watch(),
             )
             .with_traces(traces.clone())
+            .with_audit(notes.clone())
         };
         if let Some((reset, data_dir)) = access_reset {
             tasks.spawn(rpc.clone().carry_out_reset(reset, data_dir));
@@ -311,6 +363,7 @@ impl Node {
             }
         });
 
+        let has_client_tls = transport.watch_clients().is_some();
         if let Some(listener) = http_listener {
             let readiness = ready_watch.clone();
             let shard = shard.clone();
@@ -322,7 +375,7 @@ impl Node {
                 watchdog: Arc::clone(&watchdog),
                 readiness,
                 connections: [clients, Arc::clone(&on_http)],
-                logins: http::Logins::new(service, transport.watch_clients().is_some()),
+                logins: http::Logins::new(service, has_client_tls, notes),
             };
             let (dashboard, sampling) = holdfast_dashboard::dashboard(source, actions, hosts);
             tasks.spawn(sampling);
@@ -338,6 +391,7 @@ impl Node {
             watchdog,
             client_address,
             http_address,
+            has_client_tls,
             shard,
             shard_end,
             ready,
@@ -347,6 +401,7 @@ impl Node {
             servers,
             traces,
             transport,
+            jwts,
         })
     }
 
@@ -359,14 +414,20 @@ impl Node {
         self.http_address
     }
 
+    /// Of the HTTP port, if there is one, as a browser takes it.
+    pub fn http_url(&self) -> Option<String> {
+        let scheme = if self.has_client_tls { "https" } else { "http" };
+        self.http_address.map(|address| format!("{scheme}://{address}"))
+    }
+
     /// For the program that supervises the node.
     pub fn liveness(&self) -> Liveness {
         Liveness { watchdog: Arc::clone(&self.watchdog) }
     }
 
     /// For SIGHUP.
-    pub fn tls_reloader(&self) -> TlsReloader {
-        TlsReloader { transport: self.transport.clone() }
+    pub fn credential_reloader(&self) -> CredentialReloader {
+        CredentialReloader { transport: self.transport.clone(), jwts: self.jwts.clone() }
     }
 
     /// Returns when the node can serve clients: it leads, or is connected to the node that does. Also
@@ -436,8 +497,10 @@ async fn close_denied_when_reloaded(
     mut side: watch::Receiver<Arc<ClientSide>>,
 ) {
     while side.changed().await.is_ok() {
-        let side = Arc::clone(&side.borrow_and_update());
-        port.close_denied(|certificate| side.accepts(certificate));
+        let port = Arc::clone(&port);
+        if let Err(error) = tokio::task::spawn_blocking(move || port.close_denied()).await {
+            tracing::error!(%error, "connections were not compared with the new certificates");
+        }
     }
 }
 

@@ -18,6 +18,7 @@ mod handshake;
 mod link;
 mod links;
 mod peer_socket;
+mod places;
 mod snapshot_in;
 mod snapshot_out;
 mod wire;

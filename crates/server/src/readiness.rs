@@ -10,6 +10,7 @@ use holdfast_proto::v1::{
     watch_service_server,
 };
 use holdfast_replica::{Leadership, NodeId};
+use holdfast_service::AuditGate;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tonic_health::ServingStatus;
@@ -45,6 +46,7 @@ pub(crate) enum Readiness {
     /// No leader is known. This node led last, and the connection to it is down.
     LastLeaderOutOfReach(NodeId),
     DiskFull,
+    AuditUnavailable,
     Stalled,
     Stopping,
 }
@@ -57,6 +59,7 @@ impl Readiness {
     fn of(inputs: &ReadinessInputs) -> Readiness {
         match (inputs.leadership.leader, inputs.last_leader) {
             _ if inputs.disk_is_full => Readiness::DiskFull,
+            _ if inputs.audit_is_closed => Readiness::AuditUnavailable,
             _ if inputs.loop_is_late => Readiness::Stalled,
             _ if inputs.leadership.is_here => Readiness::Serving,
             (Some(_), _) if inputs.is_reachable => Readiness::Serving,
@@ -81,6 +84,8 @@ struct ReadinessInputs {
     /// Whether the connection to the leader is up; without a leader, to the last one.
     is_reachable: bool,
     disk_is_full: bool,
+    /// The node refuses requests because it cannot write its audit file.
+    audit_is_closed: bool,
     loop_is_late: bool,
 }
 
@@ -97,22 +102,32 @@ impl fmt::Display for Readiness {
                 "this node hears from no leader: node {leader} led last, and this node is not connected to it"
             ),
             Readiness::DiskFull => f.write_str("the disk of this node is full; make room on it"),
+            Readiness::AuditUnavailable => f.write_str(
+                "this node cannot write its audit file, and refuses what it cannot record; make room on its disk",
+            ),
             Readiness::Stalled => f.write_str("the loop stands still; the disk may not answer"),
             Readiness::Stopping => f.write_str("this node stops"),
         }
     }
 }
 
+/// The parts of the node that readiness is read from.
+pub(crate) struct ReadinessSources {
+    pub(crate) shard: ShardHandle,
+    pub(crate) links: PeerLinks,
+    pub(crate) watchdog: Arc<LoopWatchdog>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) audit: Arc<AuditGate>,
+}
+
 /// Keeps telling until the node stops.
 pub(crate) async fn keep_reporting(
-    shard: ShardHandle,
-    links: PeerLinks,
-    watchdog: Arc<LoopWatchdog>,
-    metrics: Arc<Metrics>,
+    sources: ReadinessSources,
     reporter: HealthReporter,
     ready: watch::Sender<Readiness>,
     stopping: Stopping,
 ) {
+    let ReadinessSources { shard, links, watchdog, metrics, audit } = sources;
     let mut leadership = shard.watch_leadership();
     tell(&reporter, false).await;
     let mut last_leader = None;
@@ -124,6 +139,7 @@ pub(crate) async fn keep_reporting(
             last_leader,
             is_reachable: last_leader.is_some_and(|leader| links.reachable(leader)),
             disk_is_full: metrics.disk_full.get() > 0,
+            audit_is_closed: audit.is_closed(),
             loop_is_late: watchdog.is_late(),
         });
         let before = ready.send_replace(now);
@@ -160,6 +176,7 @@ mod tests {
             last_leader: leader.or(Some(OTHER)),
             is_reachable: true,
             disk_is_full: false,
+            audit_is_closed: false,
             loop_is_late: false,
         }
     }

@@ -74,6 +74,7 @@ use self::forward::Forwarding;
 use self::leader_search::LeaderSearch;
 use self::members::Members;
 use self::stream::Outgoing;
+use crate::audit::AuditNotes;
 use crate::efficiency_tier::EfficiencyTier;
 use crate::events::EventRing;
 use crate::membership::Membership;
@@ -83,7 +84,7 @@ use crate::shard::ShardHandle;
 use crate::stopping::Stopping;
 use crate::traces::Traces;
 
-pub(crate) use self::credentials::{TokenProof, authenticate, bearer, identity_of};
+pub(crate) use self::credentials::{authenticate, bearer, identity_of, shown};
 pub(crate) use self::dashboard::DashboardSource;
 pub(crate) use self::forwarded::Forwarded;
 pub(crate) use self::serve::serve;
@@ -101,12 +102,14 @@ pub(crate) struct Rpc {
     events: Arc<EventRing>,
     metrics: Arc<Metrics>,
     stopping: Stopping,
-    /// For whoever makes a backup: each costs memory as large as the state.
+    /// For backups: each costs memory as large as the state.
     backups: Arc<Semaphore>,
     histories: Arc<Semaphore>,
     rankings: list_search::Rankings,
-    /// None: nobody wants spans.
+    /// None: no spans are wanted.
     traces: Option<Arc<Traces>>,
+    /// None: the node has no audit file.
+    audit: Option<Arc<AuditNotes>>,
     watch_open_rate: Arc<watch::OpenRateLimit>,
 }
 
@@ -144,6 +147,7 @@ impl Rpc {
             backups,
             rankings,
             traces: None,
+            audit: None,
             watch_open_rate: Arc::default(),
         }
     }
@@ -151,6 +155,11 @@ impl Rpc {
     /// Records what becomes of acquires whose clients want it.
     pub(crate) fn with_traces(mut self, traces: Option<Arc<Traces>>) -> Rpc {
         self.traces = traces;
+        self
+    }
+
+    pub(crate) fn with_audit(mut self, audit: Option<Arc<AuditNotes>>) -> Rpc {
+        self.audit = audit;
         self
     }
 }

@@ -1,5 +1,6 @@
-//! A shard: ONE loop on one thread that runs an engine and does all I/O for it. The engine decides what is done and in
-//! which order (`holdfast-engine`); the shard reads its inbox and its sockets, writes the log, sends, answers and measures.
+//! A shard: ONE loop on one thread that runs an engine and does its I/O, except slow disk work: a second thread writes
+//! snapshots and prepares log segments (`shard/log.rs`). The engine decides what is done and in which order
+//! (`holdfast-engine`); the shard reads its inbox and its sockets, writes the log, sends, answers and measures.
 //!
 //! A disk that fails ends the loop, and with it the node.
 
@@ -59,41 +60,44 @@ use crate::traces::Traces;
 /// Why the shard ended.
 #[derive(Debug, Error)]
 pub enum StopReason {
-    #[error("it was told to")]
+    #[error("the node was asked to stop")]
     Requested,
     #[error("the disk failed: {0}")]
     Disk(String),
     #[error("{0}")]
     Broken(#[from] Fatal),
     #[error(
-        "it was removed from the cluster: an id is used once, so it does not come back under this one; \
+        "the node was removed from the cluster: an id is used once, so it does not come back under this one; \
          `holdfast cluster add` brings in a new node, with an empty data directory"
     )]
     Removed,
-    #[error("of a bug: the shard panicked")]
+    #[error("the shard panicked, which is a bug")]
     Panicked,
 }
 
 struct Shard {
     engine: Engine<Observer>,
-    /// Dropped before the log, whose thread may wait for room in it.
+    /// Declared before `log`, so that it is dropped first: the log's background thread may block until the inbox has
+    /// room.
     inbox: Inbox,
     log: Log,
-    /// A full disk is asked again then.
+    /// When the write is tried again, while the disk is full.
     write_again_at: Option<Instant>,
+    /// To the other nodes.
     links: PeerLinks,
+    /// From the other nodes.
     wires: WiresIn,
     framed: FramedConnections,
     membership: Arc<Membership>,
     leadership: watch::Sender<Leadership>,
     /// The last term in which this node was elected.
     won_term: u64,
-    /// That was known last, and its term.
+    /// The last known leader, and its term.
     last_leader: (Option<NodeId>, u64),
     events: Arc<EventRing>,
-    /// Whether sinks of events want to know who the sessions of a snapshot belong to.
+    /// Whether an audit file or Kafka needs the owners of all sessions after a snapshot was installed.
     tells_owners: bool,
-    /// The table has changed as a whole since they were told.
+    /// A snapshot was installed, and the owners were not sent yet.
     owners_unknown: bool,
     memory: Arc<EfficiencyTier>,
     watchdog: Arc<LoopWatchdog>,
@@ -104,7 +108,7 @@ struct Shard {
     levels: Levels,
     snapshot_times: SnapshotTimes,
     digests: Digests,
-    /// Empty between steps; kept for its room.
+    /// Empty between steps; kept for its capacity.
     effects: Vec<Effect<Observer>>,
     /// One for all framed connections.
     frame: FrameWriter,
@@ -113,12 +117,11 @@ struct Shard {
 }
 
 impl Shard {
-    /// Gives the log as well: what works on it may take a while to end.
+    /// Returns the log, too: dropping it waits for its background thread.
     fn run(mut self) -> (StopReason, Log) {
         let reason = loop {
             match self.turn() {
                 Ok(()) => {
-                    self.publish_policy();
                     self.publish_levels();
                 }
                 Err(StopReason::Requested) => break StopReason::Requested,
@@ -230,7 +233,8 @@ impl Shard {
     }
 }
 
-/// For people who look at events. Nothing is decided by it.
+/// Milliseconds of the wall clock: for times shown to people, for the expiry of credentials, and for the token floor of
+/// a restore. No lock depends on it.
 pub(crate) fn unix_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)

@@ -14,6 +14,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use holdfast_replica::NodeId;
@@ -23,7 +24,7 @@ use holdfast_tls::{
     peer_server_config, server_config,
 };
 use rustls::{ClientConfig, ServerConfig};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -37,7 +38,7 @@ use crate::config::NodeConfig;
 /// The first byte of a handshake of TLS.
 const TLS_HANDSHAKE: u8 = 0x16;
 
-/// For a handshake, once it has its turn.
+/// For the first message of a handshake; and for the rest, once it is answered.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the other end has to read why it is refused.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
@@ -158,10 +159,11 @@ impl Transport {
         socket: TcpStream,
         address: IpAddr,
     ) -> io::Result<Accepted> {
-        let side = self.0.clients.as_ref().map(|side| Arc::clone(&side.borrow()));
-        let config = side.map(|side| match port {
-            ClientPort::CallsAndFrames => Arc::clone(&side.calls_and_frames),
-            ClientPort::Http => Arc::clone(&side.http),
+        let config = self.0.clients.as_ref().map(|side| {
+            move || match port {
+                ClientPort::CallsAndFrames => Arc::clone(&side.borrow().calls_and_frames),
+                ClientPort::Http => Arc::clone(&side.borrow().http),
+            }
         });
         let words = "this port speaks no TLS: the node's configuration has no [tls]\n";
         accept(config, &self.0.of_clients, socket, address, words).await
@@ -173,7 +175,7 @@ impl Transport {
         socket: TcpStream,
         address: IpAddr,
     ) -> io::Result<Accepted> {
-        let config = self.0.peers.as_ref().map(|side| Arc::clone(&side.borrow().server));
+        let config = self.0.peers.as_ref().map(|side| move || Arc::clone(&side.borrow().server));
         let words = "this peer port speaks no TLS: the node's configuration has no [peer_tls]\n";
         accept(config, &self.0.of_peers, socket, address, words).await
     }
@@ -184,26 +186,27 @@ impl Transport {
         let (Some(certificate), Some(mut side)) = (certificate, self.watch_peers()) else {
             return std::future::pending().await;
         };
-        side.mark_unchanged();
         let mut pause = tokio::time::interval(LOOK_EVERY);
+        // The files may have been replaced since the handshake began.
+        let mut is_reloaded = true;
         loop {
-            let is_reloaded = tokio::select! {
+            if is_reloaded || certificate.is_over(time::OffsetDateTime::now_utc()) {
+                let side = Arc::clone(&side.borrow_and_update());
+                if let Err(why) = side.accepts(&certificate) {
+                    return why;
+                }
+            }
+            is_reloaded = tokio::select! {
                 _ = pause.tick() => false,
                 changed = side.changed() => changed.is_ok(),
             };
-            if is_reloaded || certificate.is_over(time::OffsetDateTime::now_utc()) {
-                let side = Arc::clone(&side.borrow_and_update());
-                if let Err(error) = certificate.check_again(&side.check) {
-                    return holdfast_tls::explain(&error);
-                }
-            }
         }
     }
 }
 
 /// What speaks TLS to a port without it is told the words.
 async fn accept(
-    config: Option<Arc<ServerConfig>>,
+    config: Option<impl Fn() -> Arc<ServerConfig>>,
     handshakes: &Handshakes,
     socket: TcpStream,
     address: IpAddr,
@@ -227,8 +230,28 @@ async fn accept(
             Ok(Accepted::Refused)
         }
         (Some(config), true) => {
-            let _turn = handshakes.begin(address).await;
-            match timeout(HANDSHAKE_TIMEOUT, holdfast_tls::accept(config, socket)).await {
+            let handshake = async {
+                let hello = timeout(HANDSHAKE_TIMEOUT, holdfast_tls::receive_hello(socket)).await?;
+                let answered = {
+                    // A turn is for work: it does not last while the client does its own part.
+                    let _turn = handshakes.begin(address).await;
+                    hello.and_then(|hello| {
+                        // A client that waited too long for its turn has gone, and comes again.
+                        let has_gone = has_gone(hello.tcp());
+                        if has_gone {
+                            Err(io::ErrorKind::UnexpectedEof.into())
+                        } else {
+                            Ok(hello.answer(config()))
+                        }
+                    })
+                };
+                timeout(HANDSHAKE_TIMEOUT, async { answered?.finish().await }).await
+            };
+            match handshake.await {
+                Ok(Ok(socket)) if socket.has_nameless_certificate() => {
+                    handshakes.note_refusal(address, "its certificate gives no name of Holdfast");
+                    Ok(Accepted::Refused)
+                }
                 Ok(Ok(socket)) => Ok(Accepted::Ready(socket)),
                 Ok(Err(error)) => {
                     let why = explain_any(&error).unwrap_or_else(|| error.to_string());
@@ -242,6 +265,14 @@ async fn accept(
             }
         }
     }
+}
+
+/// Whether the other end has closed, as far as the system has said so.
+fn has_gone(socket: &TcpStream) -> bool {
+    let mut next = [0];
+    let mut context = Context::from_waker(Waker::noop());
+    let peeked = socket.poll_peek(&mut context, &mut ReadBuf::new(&mut next));
+    matches!(peeked, Poll::Ready(Ok(0) | Err(_)))
 }
 
 /// Says something to an end that is not let in. To close a socket from which not all was read would take back what was
@@ -311,6 +342,11 @@ impl PeerSide {
         Ok(Some(PeerSide { server, check, identity, trust, cluster }))
     }
 
+    /// Whether the certificate of a connection counts now. If not, the words say why.
+    pub(crate) fn accepts(&self, certificate: &RemoteCertificate) -> Result<(), String> {
+        certificate.check_again(&self.check).map_err(|error| holdfast_tls::explain(&error))
+    }
+
     /// For dialling this node, and no other.
     fn dialling(&self, node: NodeId, protocol: &[u8]) -> Result<Arc<ClientConfig>, rustls::Error> {
         let (identity, trust) = (&self.identity, self.trust.clone());
@@ -348,4 +384,84 @@ pub(crate) fn byte_stream(socket: Socket) -> io::Result<Box<dyn ByteStream>> {
         None => Box::new(socket),
         Some(tls) => Box::new(TlsStream::new(socket, tls)),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_tls::{Authority, Validity, Verify, client_config};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// Of a node, and of a client that knows its authority.
+    pub(super) fn test_configs() -> (Arc<ServerConfig>, Arc<ClientConfig>) {
+        let dir = tempfile::tempdir().unwrap();
+        let ca = Authority::create("test", Validity::AUTHORITY).unwrap();
+        let issued = ca.issue_node(1, &[], Validity::LEAF).unwrap();
+        let write = |name: &str, text: &str| {
+            use std::os::unix::fs::PermissionsExt;
+            let path = dir.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
+            path
+        };
+        let cert = write("node.pem", &issued.certificate_pem);
+        let identity = load_identity(&cert, &write("key.pem", &issued.key_pem)).unwrap();
+        let trust = TrustFiles::load(&write("ca.pem", ca.certificate_pem()), None).unwrap();
+        let server = server_config(&identity, "test", None, &[]).unwrap();
+        let verify = Verify::Cluster("test".to_owned());
+        let client = client_config(verify, trust, None, &[]).unwrap();
+        (Arc::new(server), Arc::new(client))
+    }
+
+    #[tokio::test]
+    async fn clients_that_do_not_finish_their_handshakes_hold_up_no_other_of_their_address() {
+        let (server, client) = test_configs();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let handshakes = Handshakes::default();
+        let mut waiting = Vec::new();
+        for _ in 0..100 {
+            let mut silent = TcpStream::connect(address).await.unwrap();
+            let name = "localhost".try_into().unwrap();
+            let mut hello = Vec::new();
+            rustls::ClientConnection::new(Arc::clone(&client), name)
+                .unwrap()
+                .write_tls(&mut hello)
+                .unwrap();
+            silent.write_all(&hello).await.unwrap();
+            let (socket, from) = listener.accept().await.unwrap();
+            let (server, handshakes) = (Arc::clone(&server), handshakes.clone());
+            let config = move || Arc::clone(&server);
+            let accepting = tokio::spawn(async move {
+                accept(Some(config), &handshakes, socket, from.ip(), "").await
+            });
+            // It has its answer, and says no more.
+            silent.readable().await.unwrap();
+            waiting.push((silent, accepting));
+        }
+        let socket = TcpStream::connect(address).await.unwrap();
+        let connecting = holdfast_tls::connect(client, "localhost:1", socket);
+        let (socket, from) = listener.accept().await.unwrap();
+        let config = || Arc::clone(&server);
+        let accepting = accept(Some(config), &handshakes, socket, from.ip(), "");
+        let (connected, accepted) = tokio::join!(connecting, accepting);
+        connected.unwrap();
+        assert!(matches!(accepted.unwrap(), Accepted::Ready(_)));
+    }
+
+    #[tokio::test]
+    async fn a_client_that_went_while_it_waited_for_its_handshake_is_noticed() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (socket, _) = listener.accept().await.unwrap();
+        assert!(!has_gone(&socket));
+        drop(client);
+        let gone = async {
+            while !has_gone(&socket) {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(HANDSHAKE_TIMEOUT, gone).await.expect("it is noticed");
+    }
 }

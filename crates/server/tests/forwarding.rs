@@ -19,7 +19,7 @@ use holdfast_proto::v1::{
     acquire_response, answer, operation,
 };
 use prost::Message;
-use support::{Cluster, OnStream, PATIENCE, eventually, new_session};
+use support::{Cluster, OnStream, PATIENCE, data_dir_id, eventually, new_session};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -210,7 +210,7 @@ async fn forward(channel: &Channel, ticket: Option<&[u8]>, principal: &str) -> V
         principal: principal.into(),
         address: "127.0.0.1".into(),
         protocol: Protocol::Grpc.into(),
-        claimed_roles: Vec::new(),
+        ..Default::default()
     });
     let mut client = ForwardServiceClient::new(channel.clone());
     let action = |method: &str, request: Vec<u8>| {
@@ -242,13 +242,6 @@ fn with_ticket<T>(message: T, ticket: Option<&[u8]>) -> Request<T> {
         request.metadata_mut().insert_bin("holdfast-ticket-bin", ticket);
     }
     request
-}
-
-fn data_dir_id(cluster: &Cluster, node: usize) -> String {
-    let file = cluster.configs[node].data_dir.join("identity.toml");
-    let text = std::fs::read_to_string(file).unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix("data_dir_id = ")).unwrap();
-    line.trim_matches('"').to_owned()
 }
 
 #[tokio::test(flavor = "multi_thread")]

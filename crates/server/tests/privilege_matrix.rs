@@ -62,12 +62,16 @@ impl Holder {
     fn may_call(&self, method: Method, about: &About, names: &Names) -> bool {
         let takes: &[Right] = match (method, method.row().verb) {
             (_, Verb::Open | Verb::Authenticated) => return true,
+            // It answers with what the caller may see.
+            (Method::ListFreezes, _) => return self.has(Right::Read),
             // To shared.
             (Method::Convert, _) => &[Right::Shared],
             // How it is held, the lock table knows.
             (Method::Renew | Method::Proclaim, _) => {
                 &[Right::Shared, Right::Exclusive, Right::Permit, Right::Elect]
             }
+            // An election is an exclusive lock.
+            (_, Verb::Lock | Verb::Elect) => &[Right::Exclusive, Right::Elect],
             (_, verb) => &[right(verb).unwrap()],
         };
         takes.iter().any(|right| match right.scope() {

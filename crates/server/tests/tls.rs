@@ -8,184 +8,28 @@ use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::pin::Pin;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use holdfast_proto::peer_v1::forward_service_client::ForwardServiceClient;
 use holdfast_proto::peer_v1::peer_service_client::PeerServiceClient;
 use holdfast_proto::peer_v1::{ForwardedAction, Hello, PeerFrame, Timing};
-use holdfast_proto::v1::lock_service_client::LockServiceClient;
 use holdfast_proto::v1::{Failure, OpenSessionRequest, Reason, StatusRequest, acquire_response};
-use holdfast_server::{NodeConfig, PeerTlsConfig, TlsConfig, TlsError};
+use holdfast_server::{NodeConfig, ReloadError, TlsError};
 use holdfast_service::{Caller, Method, Protocol, Service};
 use holdfast_tls::{
-    ALPN_FRAMED, ALPN_GRPC, ALPN_HTTP, ALPN_PEER, Authority, Identity, Issued, Socket, TrustFiles,
-    Validity, Verify, client_config, explain_any, load_identity, peer_client_config,
+    ALPN_FRAMED, ALPN_GRPC, ALPN_HTTP, ALPN_PEER, Identity, Socket, Validity, Verify,
+    client_config, explain_any, load_identity,
 };
-use hyper_util::rt::TokioIo;
 use support::framed::{FramedClient, Received, acquire, opening};
+use support::pki::{CLUSTER, Pki, REFUSED_WITHIN, channel_over, dial_peer};
 use support::{Cluster, OnStream, PATIENCE, eventually};
-use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
-use tonic::codegen::Service as TowerService;
-use tonic::codegen::http::Uri;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
-
-const CLUSTER: &str = "dev";
-/// Within which a refusal has to come, on a machine that has much to do.
-const REFUSED_WITHIN: Duration = Duration::from_secs(5);
-
-/// The files of a cluster.
-struct Pki {
-    dir: TempDir,
-    ca: Authority,
-}
-
-impl Pki {
-    fn new() -> Pki {
-        let ca = Authority::create(CLUSTER, Validity::AUTHORITY).unwrap();
-        let pki = Pki { dir: tempfile::tempdir().unwrap(), ca };
-        pki.write("ca.pem", pki.ca.certificate_pem());
-        for id in 1..=3 {
-            pki.issue_node(id);
-        }
-        pki
-    }
-
-    fn issue_node(&self, id: u64) {
-        self.put(&format!("node-{id}"), &self.node(id));
-    }
-
-    fn node(&self, id: u64) -> Issued {
-        let hosts = ["localhost".to_owned(), "127.0.0.1".to_owned()];
-        self.ca.issue_node(id, &hosts, Validity::LEAF).unwrap()
-    }
-
-    fn client(&self, name: &str) -> Identity {
-        self.identity(&self.ca.issue_client(name, Validity::LEAF).unwrap())
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    fn write(&self, name: &str, text: &str) -> PathBuf {
-        let path = self.path(name);
-        fs::write(&path, text).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-        path
-    }
-
-    fn put(&self, stem: &str, issued: &Issued) {
-        self.write(&format!("{stem}.pem"), &issued.certificate_pem);
-        self.write(&format!("{stem}-key.pem"), &issued.key_pem);
-    }
-
-    fn identity(&self, issued: &Issued) -> Identity {
-        let certificate = self.write("some.pem", &issued.certificate_pem);
-        load_identity(&certificate, &self.write("some-key.pem", &issued.key_pem)).unwrap()
-    }
-
-    fn trust(&self) -> TrustFiles {
-        TrustFiles::load(&self.path("ca.pem"), None).unwrap()
-    }
-
-    fn client_tls(&self, id: u64) -> TlsConfig {
-        TlsConfig {
-            cert: self.path(&format!("node-{id}.pem")),
-            key: self.path(&format!("node-{id}-key.pem")),
-            client_ca: Some(self.path("ca.pem")),
-            crl: Some(self.path("crl.pem")).filter(|path| path.exists()),
-        }
-    }
-
-    fn peer_tls(&self, id: u64) -> PeerTlsConfig {
-        PeerTlsConfig {
-            cert: self.path(&format!("node-{id}.pem")),
-            key: self.path(&format!("node-{id}-key.pem")),
-            ca: self.path("ca.pem"),
-            crl: Some(self.path("crl.pem")).filter(|path| path.exists()),
-        }
-    }
-
-    fn secure(&self, config: &mut NodeConfig) {
-        config.tls = Some(self.client_tls(config.node));
-        config.peer_tls = Some(self.peer_tls(config.node));
-    }
-
-    fn revoke(&self, identity: &Identity) {
-        let serials = [identity.details.serial.clone()];
-        self.write("crl.pem", &self.ca.revoke(&serials, 1, Validity::LEAF).unwrap());
-    }
-
-    async fn one_node(&self) -> Cluster {
-        Cluster::start_with(1, |config| config.tls = Some(self.client_tls(1))).await
-    }
-
-    /// Shows the certificate, if there is one.
-    async fn dial(
-        &self,
-        address: &str,
-        own: Option<&Identity>,
-        protocol: &[u8],
-    ) -> io::Result<Socket> {
-        let verify = Verify::Cluster(CLUSTER.to_owned());
-        let config = client_config(verify, self.trust(), own, &[protocol]).unwrap();
-        let socket = TcpStream::connect(address).await?;
-        holdfast_tls::connect(Arc::new(config), address, socket).await
-    }
-
-    async fn framed(&self, address: &str, own: Option<&Identity>) -> FramedClient<Socket> {
-        FramedClient::over(self.dial(address, own, ALPN_FRAMED).await.unwrap()).await
-    }
-
-    async fn grpc(&self, address: &str, own: Option<&Identity>) -> support::Client {
-        let socket = self.dial(address, own, ALPN_GRPC).await.unwrap();
-        LockServiceClient::new(channel_over(socket).await.unwrap())
-    }
-
-    /// What the node says to a client with this certificate.
-    async fn refusal(&self, address: &str, own: Option<&Identity>) -> String {
-        let begun = Instant::now();
-        let refused = async {
-            let mut socket = self.dial(address, own, ALPN_FRAMED).await?;
-            socket.write_all(&holdfast_proto::plain::GREETING).await?;
-            socket.read_u8().await.map(|_| ())
-        };
-        let error = timeout(PATIENCE, refused).await.unwrap().expect_err("it got in");
-        assert!(begun.elapsed() < REFUSED_WITHIN, "{:?}", begun.elapsed());
-        explain_any(&error).unwrap_or_else(|| panic!("no reason of TLS: {error}"))
-    }
-}
-
-/// A connection that is there already.
-struct Once(Option<Socket>);
-
-impl TowerService<Uri> for Once {
-    type Response = TokioIo<Socket>;
-    type Error = io::Error;
-    type Future = Pin<Box<dyn Future<Output = io::Result<TokioIo<Socket>>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, _: Uri) -> Self::Future {
-        let socket = self.0.take().ok_or_else(|| io::ErrorKind::NotConnected.into());
-        Box::pin(async move { socket.map(TokioIo::new) })
-    }
-}
-
-async fn channel_over(socket: Socket) -> Result<Channel, tonic::transport::Error> {
-    let endpoint = Endpoint::from_static("http://node");
-    endpoint.connect_with_connector(Once(Some(socket))).await
-}
 
 fn status_of(name: &str) -> StatusRequest {
     StatusRequest { name: name.to_owned(), request_id: 0 }
@@ -283,7 +127,8 @@ async fn plaintext_at_a_port_with_tls_is_refused_and_told_why() {
     let mut framed = FramedClient::greet(&address).await;
     let Received::End(failure) = framed.next().await else { panic!("it got in") };
     assert_eq!((failure.reason(), failure.retryable), (Reason::Unauthenticated, false));
-    assert!(failure.message.contains("speaks TLS") && failure.message.contains("--ca"));
+    let message = &failure.message;
+    assert!(message.contains("speaks TLS") && message.contains("authority of the cluster (ca)"));
 
     let status = support::connect(&address).await.status(status_of("a")).await.unwrap_err();
     assert_eq!(status.code(), Code::Unauthenticated);
@@ -481,19 +326,6 @@ impl<'a> LongSession<'a> {
 
 // ---- peers ----
 
-/// Dials node 1 with this certificate.
-async fn dial_peer(
-    pki: &Pki,
-    cluster: &Cluster,
-    own: &Identity,
-    protocol: &[u8],
-) -> io::Result<Socket> {
-    let address = cluster.configs[0].nodes[0].peer.to_string();
-    let config = peer_client_config(own, CLUSTER, 1, pki.trust(), protocol).unwrap();
-    let socket = TcpStream::connect(&address).await?;
-    holdfast_tls::connect(Arc::new(config), &address, socket).await
-}
-
 fn hello_of(node: u64) -> PeerFrame {
     PeerFrame {
         hello: Some(Hello {
@@ -658,7 +490,7 @@ async fn a_reload_with_a_wrong_file_changes_nothing_and_a_right_one_is_used_by_t
     let (address, billing) = (cluster.address(0), pki.client("billing"));
     let mut before = pki.framed(&address, Some(&billing)).await;
     before.open().await;
-    let reloader = cluster.nodes[0].as_ref().unwrap().tls_reloader();
+    let reloader = cluster.nodes[0].as_ref().unwrap().credential_reloader();
     let serial = async || {
         let socket = pki.dial(&address, Some(&billing), ALPN_FRAMED).await.unwrap();
         let Socket::Tls(stream) = socket else { panic!("plaintext") };
@@ -668,13 +500,13 @@ async fn a_reload_with_a_wrong_file_changes_nothing_and_a_right_one_is_used_by_t
     let good = fs::read_to_string(pki.path("node-1.pem")).unwrap();
     pki.write("node-1.pem", "no certificate");
     let error = reloader.reload(&cluster.configs[0]).unwrap_err();
-    assert!(matches!(error, TlsError::File { .. }), "{error}");
+    assert!(matches!(error, ReloadError::Tls(TlsError::File { .. })), "{error}");
     assert_eq!(serial().await, first, "nothing has changed");
     pki.write("node-1.pem", &good);
     let mut without = cluster.configs[0].clone();
     without.tls = None;
     let error = reloader.reload(&without).unwrap_err();
-    assert!(matches!(error, TlsError::NeedsRestart { .. }), "{error}");
+    assert!(matches!(error, ReloadError::Tls(TlsError::NeedsRestart { .. })), "{error}");
 
     pki.issue_node(1);
     reloader.reload(&cluster.configs[0]).unwrap();
@@ -699,7 +531,7 @@ async fn a_revoked_certificate_ends_its_connections_and_not_the_sessions() {
     pki.revoke(&fired);
     let mut config = cluster.configs[0].clone();
     config.tls = Some(pki.client_tls(1));
-    cluster.nodes[0].as_ref().unwrap().tls_reloader().reload(&config).unwrap();
+    cluster.nodes[0].as_ref().unwrap().credential_reloader().reload(&config).unwrap();
     let Received::End(failure) = goes.next().await else { panic!("it was not told") };
     assert_eq!((failure.reason(), failure.retryable), (Reason::Unauthenticated, true));
     eventually("the connection of calls has ended", async || {
@@ -741,7 +573,7 @@ async fn nodes_whose_certificates_are_replaced_one_after_the_other_lose_no_sessi
     for (index, node) in cluster.nodes.iter().enumerate() {
         pki.issue_node(index as u64 + 1);
         let node = node.as_ref().unwrap();
-        node.tls_reloader().reload(&cluster.configs[index]).unwrap();
+        node.credential_reloader().reload(&cluster.configs[index]).unwrap();
         session.take(&format!("b-{index}")).await;
     }
     assert_eq!(session.holders("a").await, 1);
@@ -756,7 +588,7 @@ async fn a_revoked_node_is_cut_off_and_the_others_go_on() {
     for index in 0..2 {
         let mut config = cluster.configs[index].clone();
         pki.secure(&mut config);
-        cluster.nodes[index].as_ref().unwrap().tls_reloader().reload(&config).unwrap();
+        cluster.nodes[index].as_ref().unwrap().credential_reloader().reload(&config).unwrap();
     }
     let third = cluster.nodes[2].as_ref().unwrap();
     eventually("node 3 has lost the cluster", async || {

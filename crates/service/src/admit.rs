@@ -2,19 +2,21 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
-use holdfast_core::{BuiltInRole, Identity, Principal, RoleName};
+use holdfast_core::{BOOTSTRAP_PRINCIPAL, BuiltInRole, Identity, Principal, RoleName};
 use holdfast_proto::failure::refused;
 use holdfast_proto::v1::{Failure, Reason};
 
-use crate::access::{AuthMode, PolicyInForce};
-use crate::caller::{Caller, OnBehalfOf};
+use crate::access::{AuthMode, PolicyInForce, Standing, token_is_over};
+use crate::audit_gate::AuditGate;
+use crate::caller::{Caller, Credential, OnBehalfOf};
 use crate::limits::{ConcurrencyLimits, Permit};
-use crate::method::{Limit, Method, Verb};
-use crate::needs::{About, are_met};
+use crate::method::{Kind, Limit, Method, Verb};
+use crate::needs::{self, About};
 use crate::visible_names::VisibleNames;
 
-/// That a caller may do something. Only [`Service::authorise`] makes one.
+/// Proof that a caller may do something. Only [`Service::authorise`] makes one.
 #[derive(Debug)]
 pub struct Authorised(());
 
@@ -48,18 +50,25 @@ impl<T> Admitted<T> {
 /// Is told of each action that is admitted.
 pub type Observer = dyn Fn(&Caller, Method) + Send + Sync;
 
-/// Is told of each action that is denied, or would be if the mode were `required`.
+/// Is told of each action that is denied, or would be if the mode were `required`; and of each that came too often.
 pub type DenialObserver = dyn Fn(&Caller, Method, &Failure) + Send + Sync;
+
+/// Says who shows this JWT.
+pub type JwtVerifier = dyn Fn(&str) -> Result<(Identity, Credential), Failure> + Send + Sync;
 
 /// Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Service {
     limits: ConcurrencyLimits,
-    observer: Option<Arc<Observer>>,
+    observers: Vec<Arc<Observer>>,
     denials: Option<Arc<DenialObserver>>,
     mode: AuthMode,
     policy: Arc<PolicyInForce>,
     bootstrap: Option<[u8; 32]>,
+    unix_ms: Option<fn() -> u64>,
+    audit: Arc<AuditGate>,
+    jwts: Option<Arc<JwtVerifier>>,
+    since_boot: Option<fn() -> Duration>,
 }
 
 impl fmt::Debug for Service {
@@ -70,8 +79,17 @@ impl fmt::Debug for Service {
 }
 
 impl Service {
-    pub fn observed_by(self, observer: Arc<Observer>) -> Service {
-        Service { observer: Some(observer), ..self }
+    /// Besides those that observe it already.
+    #[must_use]
+    pub fn observed_by(mut self, observer: Arc<Observer>) -> Service {
+        self.observers.push(observer);
+        self
+    }
+
+    /// What it refuses depends on whether the audit can be written.
+    #[must_use]
+    pub fn with_audit(self, audit: Arc<AuditGate>) -> Service {
+        Service { audit, ..self }
     }
 
     pub fn denials_observed_by(self, observer: Arc<DenialObserver>) -> Service {
@@ -83,16 +101,40 @@ impl Service {
         Service { mode, ..self }
     }
 
+    /// By which it is known whether the time of a token is over. Without a clock none is.
+    #[must_use]
+    pub fn with_clock(self, unix_ms: fn() -> u64) -> Service {
+        Service { unix_ms: Some(unix_ms), ..self }
+    }
+
+    /// Clients may also show JWTs.
+    #[must_use]
+    pub fn with_jwts(self, verifier: Arc<JwtVerifier>) -> Service {
+        Service { jwts: Some(verifier), ..self }
+    }
+
+    /// None if the node takes no JWTs.
+    pub fn jwts(&self) -> Option<&JwtVerifier> {
+        self.jwts.as_deref()
+    }
+
+    /// By which requests are counted for the rates of quotas: it never goes back. Without it none is limited.
+    #[must_use]
+    pub fn with_rate_clock(self, since_boot: fn() -> Duration) -> Service {
+        Service { since_boot: Some(since_boot), ..self }
+    }
+
     /// Until the first change of the policy, a token with this digest is an administrator's.
     #[must_use]
     pub fn with_bootstrap(self, digest: [u8; 32]) -> Service {
         Service { bootstrap: Some(digest), ..self }
     }
 
-    /// Of the token with this digest, if it is the one by which a new cluster gets its first administrator.
+    /// The identity of the bootstrap token, by which a new cluster gets its first administrator. `None` if the digest
+    /// is not that of the token, or once the policy was changed.
     pub fn bootstrap_identity(&self, digest: &[u8; 32]) -> Option<Identity> {
         let is_it = self.bootstrap.as_ref() == Some(digest) && self.policy.generation() == 0;
-        let principal = Principal::parse("token:bootstrap").ok().filter(|_| is_it)?;
+        let principal = Principal::parse(BOOTSTRAP_PRINCIPAL).ok().filter(|_| is_it)?;
         let admin = RoleName::parse(BuiltInRole::Admin.name()).ok()?;
         Some(Identity { principal, claimed: [admin].into() })
     }
@@ -101,7 +143,7 @@ impl Service {
         self.mode
     }
 
-    /// That of this node.
+    /// The policy that this node has applied.
     pub fn policy(&self) -> &Arc<PolicyInForce> {
         &self.policy
     }
@@ -124,43 +166,85 @@ impl Service {
         self.limits.take(Limit::Relayed)
     }
 
-    /// May the caller do this, to that? The action has been decoded, so it is well-formed.
+    /// Checks that the caller may call `method` on `about`. Only in the mode `required` a denial is an error; otherwise
+    /// it is only reported. The action has been decoded, so it is well-formed.
     pub fn authorise(
         &self,
         caller: &Caller,
         method: Method,
         about: About<'_>,
     ) -> Result<Authorised, Failure> {
-        if self.mode != AuthMode::Off
-            && let Err(failure) = self.check(caller, method.row().verb, about)
+        let is_enforced = self.mode.is_enforced(method);
+        if (self.mode != AuthMode::Off || is_enforced)
+            && let Err(failure) = self.check(caller, method, about)
         {
-            if let Some(observer) = &self.denials {
-                observer(caller, method, &failure);
-            }
-            if self.mode == AuthMode::Required {
+            self.note_denial(caller, method, &failure);
+            if is_enforced {
                 return Err(failure);
             }
         }
-        if let Some(observer) = &self.observer {
+        self.audit.check(method)?;
+        if let Err(failure) = self.check_rates(caller, method, about) {
+            self.note_denial(caller, method, &failure);
+            return Err(failure);
+        }
+        for observer in &self.observers {
             observer(caller, method);
         }
         Ok(Authorised(()))
     }
 
-    /// May a caller go on with what it was allowed to begin?
+    /// Also for a caller whose credential was wrong, so that its action was not looked at.
+    pub fn note_denial(&self, caller: &Caller, method: Method, failure: &Failure) {
+        if let Some(observer) = &self.denials {
+            observer(caller, method, failure);
+        }
+    }
+
+    /// Quotas of principals are in force where callers have to prove who they are.
+    fn check_rates(
+        &self,
+        caller: &Caller,
+        method: Method,
+        about: About<'_>,
+    ) -> Result<(), Failure> {
+        let rates = &self.policy.rates;
+        let is_node = matches!(caller.on_behalf_of, OnBehalfOf::Node(_));
+        let Some(since_boot) = self.since_boot.filter(|_| rates.are_any()) else { return Ok(()) };
+        if is_node || !method.counts_for_rates() {
+            return Ok(());
+        }
+        let identity = caller.identity().filter(|_| self.mode == AuthMode::Required);
+        rates.take(since_boot(), identity.map(|identity| &identity.principal), &about.names())
+    }
+
+    /// Checks again, while it goes on, that the caller may do what it was allowed to begin.
     pub fn check_again(
         &self,
         caller: &Caller,
         method: Method,
         about: About<'_>,
     ) -> Result<(), Failure> {
-        match self.mode {
-            AuthMode::Required => self.check(caller, method.row().verb, about),
-            AuthMode::Off | AuthMode::Permissive => Ok(()),
+        if self.mode == AuthMode::Required {
+            self.check(caller, method, about)?;
         }
+        self.audit.check(method)
     }
 
-    /// An action that is about no lock in particular.
+    /// How long what the caller has shown still counts. `None` if it has no end, or if nothing is demanded.
+    pub fn credential_left(&self, caller: &Caller) -> Option<Duration> {
+        let unix_ms = self.unix_ms.filter(|_| self.mode == AuthMode::Required)?;
+        let until_unix_ms = match (&caller.credential, caller.identity()) {
+            (Some(Credential::Jwt { until_unix_ms, .. }), _) => Some(*until_unix_ms),
+            (Some(Credential::Token(token)), Some(identity)) => {
+                caller.rights.of(&self.policy, identity, Some(token)).token_until_unix_ms()
+            }
+            _ => None,
+        };
+        until_unix_ms.map(|until| Duration::from_millis(until.saturating_sub(unix_ms())))
+    }
+
+    /// Authorises an action that names no lock. The caller needs the right for all names.
     pub fn admit<T>(
         &self,
         caller: &Caller,
@@ -170,25 +254,64 @@ impl Service {
         Ok(self.authorise(caller, method, About::Nothing)?.admit(action))
     }
 
-    /// The words of a refusal never tell whether a lock exists.
-    fn check(&self, caller: &Caller, verb: Verb, about: About<'_>) -> Result<(), Failure> {
+    /// Compares what the method needs with the caller's rights. The words of a refusal never tell whether a lock
+    /// exists.
+    fn check(&self, caller: &Caller, method: Method, about: About<'_>) -> Result<(), Failure> {
+        let verb = method.row().verb;
         let identity = match &caller.on_behalf_of {
-            OnBehalfOf::Node(_) => return Ok(()),
             _ if verb == Verb::Open => return Ok(()),
+            OnBehalfOf::Node(_) if is_for_nodes(caller, method) => return Ok(()),
+            OnBehalfOf::Node(node) => {
+                let words = format!(
+                    "permission denied: node {node} of its own accord only reads, and asks for the leadership"
+                );
+                return Err(refused(Reason::PermissionDenied, words));
+            }
             OnBehalfOf::Anonymous => {
-                let words = "this node demands to know who calls: show a token (--auth-file FILE or HOLDFAST_AUTH_FILE; in \
-                             a program the header authorization: Bearer hft_...), or a certificate (--cert, --key)";
-                return Err(refused(Reason::Unauthenticated, words));
+                return Err(refused(Reason::Unauthenticated, self.mode.demand()));
             }
             OnBehalfOf::Client(identity) => identity,
         };
-        if are_met(verb, about, &caller.rights.of(&self.policy, identity)) {
-            return Ok(());
+        let standing = caller.rights.of(&self.policy, identity, caller.token());
+        needs::check(verb, about, &standing.grants).map_err(|missing| {
+            let words = format!(
+                "permission denied: no role of {} has {missing}; ask an administrator of the cluster (`holdfast access \
+                 whoami` shows the roles)",
+                identity.principal
+            );
+            refused(Reason::PermissionDenied, words)
+        })?;
+        match verb {
+            // What a session holds may be given up with a token that is good no more.
+            Verb::Authenticated => Ok(()),
+            _ => self.check_credential(caller, &standing),
         }
-        let words = format!(
-            "permission denied: {} has no role that allows this; ask an administrator of the cluster",
-            identity.principal
-        );
-        Err(refused(Reason::PermissionDenied, words))
+    }
+
+    /// Whether what the caller has shown still counts.
+    fn check_credential(&self, caller: &Caller, standing: &Standing) -> Result<(), Failure> {
+        match (&caller.credential, self.unix_ms) {
+            (Some(Credential::Jwt { until_unix_ms, .. }), Some(unix_ms))
+                if *until_unix_ms <= unix_ms() =>
+            {
+                Err(token_is_over())
+            }
+            _ => standing.check_token(self.unix_ms),
+        }
+    }
+}
+
+/// What a node asks of its own accord: what the dashboard shows, and the leadership. It changes the policy for the
+/// operator who has access to its data directory (`holdfast access reset`), at the node itself: a request from the
+/// network is never taken for that.
+fn is_for_nodes(caller: &Caller, method: Method) -> bool {
+    let row = method.row();
+    match method {
+        Method::TransferLeadership => true,
+        Method::ChangeAccess => caller.forwarded_by.is_none(),
+        _ => {
+            let is_read = matches!(row.kind, Kind::Read | Kind::Watch | Kind::ClusterStatus);
+            is_read && row.verb != Verb::Access
+        }
     }
 }

@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::sync::Arc;
 
-use holdfast_core::{CLAIMED_ROLES_MAX, Identity, Principal, RoleName};
+use holdfast_core::{CLAIMED_ROLES_MAX, Identity, Principal, RoleName, TokenId};
 use holdfast_proto::peer_v1;
 
-use crate::access::Rights;
+use crate::access::{Rights, ShownToken};
 
 /// On whose behalf an action is done.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +46,66 @@ pub enum Protocol {
     Internal,
 }
 
+/// By what a client has proved who it is. [`fmt::Display`] shows what is public of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Credential {
+    Token(ShownToken),
+    /// The serial number of a certificate. Its connection ends with it.
+    Certificate(Arc<str>),
+    /// The key that signed it, and its id if it has one.
+    Jwt {
+        id: Arc<str>,
+        until_unix_ms: u64,
+    },
+    /// The token of a new cluster's first administrator.
+    Bootstrap,
+}
+
+const TOKEN_PREFIX: &str = "token:";
+const CERTIFICATE_PREFIX: &str = "cert:";
+const JWT_PREFIX: &str = "jwt:";
+const BOOTSTRAP: &str = "bootstrap";
+/// Of what another node says of a credential.
+const CREDENTIAL_TEXT_MAX: usize = 256;
+
+impl fmt::Display for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Credential::Token(token) => write!(f, "{TOKEN_PREFIX}{:016x}", token.id.0),
+            Credential::Certificate(serial) => write!(f, "{CERTIFICATE_PREFIX}{serial}"),
+            Credential::Jwt { id, .. } => write!(f, "{JWT_PREFIX}{id}"),
+            Credential::Bootstrap => f.write_str(BOOTSTRAP),
+        }
+    }
+}
+
+impl Credential {
+    /// A node of the build before says nothing of credentials other than tokens.
+    fn from_wire(caller: &peer_v1::Caller) -> Result<Option<Credential>, NotACaller> {
+        if !caller.token_digest.is_empty() {
+            let digest = (&*caller.token_digest).try_into().map_err(|_| NotACaller)?;
+            return Ok(Some(Credential::Token(ShownToken {
+                id: TokenId(caller.token_id),
+                digest,
+            })));
+        }
+        let text = caller.credential.as_str();
+        if text.len() > CREDENTIAL_TEXT_MAX {
+            return Err(NotACaller);
+        }
+        let until_unix_ms = caller.credential_until_unix_ms;
+        Ok(Some(match text {
+            "" => return Ok(None),
+            BOOTSTRAP => Credential::Bootstrap,
+            _ => match (text.strip_prefix(CERTIFICATE_PREFIX), text.strip_prefix(JWT_PREFIX)) {
+                (Some(serial), _) => Credential::Certificate(serial.into()),
+                (_, Some(id)) => Credential::Jwt { id: id.into(), until_unix_ms },
+                _ => return Err(NotACaller),
+            },
+        }))
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     pub on_behalf_of: OnBehalfOf,
@@ -53,29 +114,35 @@ pub struct Caller {
     pub protocol: Protocol,
     /// The node at which the client is connected, if it is another one.
     pub forwarded_by: Option<u64>,
+    /// By which a client has proved who it is.
+    pub credential: Option<Credential>,
     pub(crate) rights: Rights,
 }
 
 impl Caller {
     /// A client that is connected to this node.
     pub fn client(protocol: Protocol, address: Option<IpAddr>) -> Caller {
-        let on_behalf_of = OnBehalfOf::Anonymous;
-        Caller { on_behalf_of, address, protocol, forwarded_by: None, rights: Rights::default() }
+        Caller {
+            on_behalf_of: OnBehalfOf::Anonymous,
+            address,
+            protocol,
+            forwarded_by: None,
+            credential: None,
+            rights: Rights::default(),
+        }
     }
 
-    /// The same client, which has proved who it is.
+    /// The same client, which has proved who it is. It is that for as long as its credential is good.
     #[must_use]
-    pub fn authenticated(self, identity: Identity) -> Caller {
+    pub fn authenticated(self, identity: Identity, credential: Credential) -> Caller {
         let on_behalf_of = OnBehalfOf::Client(identity);
-        Caller { on_behalf_of, rights: Rights::default(), ..self }
+        Caller { on_behalf_of, credential: Some(credential), rights: Rights::default(), ..self }
     }
 
     /// A node that acts of its own accord.
     pub fn node(node: u64) -> Caller {
-        let protocol = Protocol::Internal;
         let on_behalf_of = OnBehalfOf::Node(node);
-        let rights = Rights::default();
-        Caller { on_behalf_of, address: None, protocol, forwarded_by: None, rights }
+        Caller { on_behalf_of, ..Caller::client(Protocol::Internal, None) }
     }
 
     /// The same client, as the node knows it to which this one has forwarded.
@@ -111,6 +178,20 @@ impl Caller {
                 Protocol::Internal => peer_v1::Protocol::Internal,
             }
             .into(),
+            token_id: self.token().map_or(0, |token| token.id.0),
+            token_digest: self.token().map(|token| token.digest.to_vec()).unwrap_or_default(),
+            credential: self.credential.as_ref().map(Credential::to_string).unwrap_or_default(),
+            credential_until_unix_ms: match self.credential {
+                Some(Credential::Jwt { until_unix_ms, .. }) => until_unix_ms,
+                _ => 0,
+            },
+        }
+    }
+
+    pub(crate) fn token(&self) -> Option<&ShownToken> {
+        match &self.credential {
+            Some(Credential::Token(token)) => Some(token),
+            _ => None,
         }
     }
 
@@ -136,8 +217,8 @@ impl Caller {
             peer_v1::Protocol::Internal => Protocol::Internal,
             peer_v1::Protocol::Unspecified => return Err(NotACaller),
         };
-        let (forwarded_by, rights) = (Some(by), Rights::default());
-        Ok(Caller { on_behalf_of, address, protocol, forwarded_by, rights })
+        let (forwarded_by, credential) = (Some(by), Credential::from_wire(caller)?);
+        Ok(Caller { on_behalf_of, forwarded_by, credential, ..Caller::client(protocol, address) })
     }
 }
 
@@ -175,9 +256,16 @@ mod tests {
             assert_eq!(forwarded, Caller { forwarded_by: Some(3), ..caller.clone() });
             let mut identity = Identity::of(Principal::parse("jwt:issuer:billing").unwrap());
             identity.claimed.insert(RoleName::parse("user").unwrap());
-            let known = caller.authenticated(identity);
-            let forwarded = Caller::forwarded(&known.to_wire(), 3).unwrap();
-            assert_eq!(forwarded, Caller { forwarded_by: Some(3), ..known });
+            for credential in [
+                Credential::Token(ShownToken { id: TokenId(7), digest: [8; 32] }),
+                Credential::Certificate("07:0f".into()),
+                Credential::Jwt { id: "key-1:5".into(), until_unix_ms: 77 },
+                Credential::Bootstrap,
+            ] {
+                let known = caller.clone().authenticated(identity.clone(), credential);
+                let forwarded = Caller::forwarded(&known.to_wire(), 3).unwrap();
+                assert_eq!(forwarded, Caller { forwarded_by: Some(3), ..known });
+            }
         }
         let node = Caller::node(3);
         let forwarded = Caller::forwarded(&node.to_wire(), 3).unwrap();
@@ -203,6 +291,9 @@ mod tests {
                 claimed_roles: vec!["No Role".into()],
                 ..good.clone()
             },
+            peer_v1::Caller { token_digest: vec![1; 31], ..good.clone() },
+            peer_v1::Caller { credential: "password:x".into(), ..good.clone() },
+            peer_v1::Caller { credential: "cert:1".repeat(100), ..good.clone() },
             peer_v1::Caller { protocol: 0, ..good.clone() },
             peer_v1::Caller { protocol: 99, ..good },
         ] {

@@ -34,6 +34,10 @@ pub fn in_why(why: &mut WhyResponse, visible: &VisibleNames) {
             link.waits_for.clear();
             link.holders.clear();
             link.holder_count = 0;
+            // Who it is that is in the way, and nothing of how it waits there.
+            link.waiter = link.waiter.take().map(|Waiter { public_session_id, owner, .. }| {
+                Waiter { public_session_id, owner, ..Waiter::default() }
+            });
         }
         if let Some(waiter) = &mut link.waiter {
             in_waiter(waiter, visible);
@@ -57,5 +61,41 @@ pub fn in_outcome(outcome: &mut Outcome, visible: &VisibleNames) {
     {
         let shown = |link: &&CycleLink| visible.contain(&link.waits_for);
         *cycle = cycle.iter().filter(shown).cloned().collect();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{AuthMode, Caller, Protocol, Service};
+    use holdfast_proto::v1::{Holder, Owner, WaitLink};
+
+    use super::*;
+
+    #[test]
+    fn of_a_wait_for_a_hidden_lock_only_its_session_is_shown() {
+        let service = Service::default().with_mode(AuthMode::Required);
+        let visible = service.visible_names(&Caller::client(Protocol::Grpc, None));
+        let waiter = Waiter {
+            public_session_id: "p".into(),
+            owner: Some(Owner { application: "billing".into(), ..Owner::default() }),
+            position: 3,
+            waiting_for_ms: 5,
+            metadata: b"of the hidden lock".to_vec(),
+            also: vec!["hidden/b".into()],
+            ..Waiter::default()
+        };
+        let link = WaitLink {
+            depth: 1,
+            in_the_way_of: "hidden/a".into(),
+            waits_for: "hidden/b".into(),
+            waiter: Some(waiter.clone()),
+            holders: vec![Holder::default()],
+            holder_count: 1,
+        };
+        let mut why = WhyResponse { chain: vec![link], ..WhyResponse::default() };
+        in_why(&mut why, &visible);
+        let Waiter { public_session_id, owner, .. } = waiter;
+        let waiter = Some(Waiter { public_session_id, owner, ..Waiter::default() });
+        assert_eq!(why.chain, [WaitLink { depth: 1, waiter, ..WaitLink::default() }]);
     }
 }

@@ -1,11 +1,11 @@
-//! The one door between the front ends and the lock table.
+//! Admission: what happens to each request between the front ends and the lock table.
 //!
 //! Every front end (gRPC calls, gRPC streams, framed connections, HTTP) decodes bytes, and encodes answers. What lies
 //! between them happens here, for all front ends alike:
 //!
 //! 1. [`Service::begin`]: is there room for one more request of this kind?
-//! 2. [`Service::authorise`]: may this [`Caller`] do that? What it may do becomes an [`Admitted`] value. The shards take
-//!    no others.
+//! 2. [`Service::authorise`]: may this [`Caller`] do that, and has it not asked too often? What it may do becomes an [`Admitted`] value. The ways to
+//!    the shard (`rpc/door.rs` and `shard/framed.rs` of the server) take no others.
 //! 3. [`route`]: which node carries it out?
 //!
 //! # Invariants
@@ -15,10 +15,11 @@
 //!   names no method is not admitted.
 //! * Only [`Service::authorise`] makes an [`Authorised`] value, and only that makes an [`Admitted`] one.
 //! * Nothing that a client sends claims an identity: [`identity_header`] finds such claims, and the front ends refuse them.
-//! * No clock, no I/O, no thread: the simulation can run all of it.
+//! * No clock, no I/O, no thread. The host says what time it is. The simulation routes with it.
 
 mod access;
 mod admit;
+mod audit_gate;
 mod caller;
 pub mod hidden_names;
 mod limits;
@@ -26,14 +27,19 @@ mod method;
 mod needs;
 #[cfg(feature = "planted")]
 pub mod planted;
+mod rates;
 mod route;
 mod visible_names;
 
-pub use access::{AuthMode, PolicyInForce, UnknownAuthMode};
-pub use admit::{Admitted, Authorised, DenialObserver, Observer, Service};
-pub use caller::{Caller, NotACaller, OnBehalfOf, Protocol, identity_header};
+pub use access::{
+    AuthMode, PolicyInForce, ShownToken, UnknownAuthMode, token_is_over, unknown_token,
+};
+pub use admit::{Admitted, Authorised, DenialObserver, JwtVerifier, Observer, Service};
+pub use audit_gate::{AuditGate, OnAuditFailure, UnknownOnAuditFailure};
+pub use caller::{Caller, Credential, NotACaller, OnBehalfOf, Protocol, identity_header};
 pub use limits::{ConcurrencyLimits, Permit, RELAYED_MAX};
 pub use method::{Front, Kind, Limit, Method, Place, Row, Verb};
 pub use needs::About;
+pub use rates::TokenBucket;
 pub use route::{Leader, Route, route};
 pub use visible_names::VisibleNames;

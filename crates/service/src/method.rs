@@ -214,10 +214,36 @@ table! {
     HttpOwners, Http("/api/owners"), Read, Sessions, None, Here;
     HttpLogin, Http("/api/login"), Description, Open, None, Here;
     HttpLogout, Http("/api/logout"), Description, Open, None, Here;
-    HttpAction, Http("/api/actions/{action}"), Intervention, Open, None, Here;
+    HttpAction, Http("/api/actions/{action}"), Intervention, Authenticated, None, Here;
 }
 
 impl Method {
+    /// Whether a quota's rate limits it. What gives something up, or keeps a session or a hold, is never refused for its
+    /// number: a client would lose its locks by it. Nor is what administrators do: they could not end a flood.
+    pub fn counts_for_rates(self) -> bool {
+        let keeps = matches!(
+            self,
+            Method::ResumeSession
+                | Method::KeepAlive
+                | Method::KeepAliveMany
+                | Method::Renew
+                | Method::Transfer
+        );
+        let row = self.row();
+        let is_free = matches!(row.verb, Verb::Open | Verb::Authenticated)
+            || matches!(
+                row.kind,
+                Kind::SessionStream
+                    | Kind::Probe
+                    | Kind::Description
+                    | Kind::Intervention
+                    | Kind::ClusterChange
+                    | Kind::AccessChange
+            )
+            || matches!(row.front, Front::Http(_));
+        !keeps && !is_free
+    }
+
     /// Of a gRPC method.
     pub const fn path(self) -> Option<&'static str> {
         match self.row().front {

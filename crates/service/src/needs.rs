@@ -1,5 +1,7 @@
 //! What an action needs, by its method's row of the table and by what it is about.
 
+use std::fmt;
+
 use holdfast_core::command::{Acquire, AcquireAll, Action, Member, Mode, Policy};
 use holdfast_core::{Command, Grants, LockName, Verb as Right, Verbs};
 
@@ -13,16 +15,71 @@ pub enum About<'a> {
     Name(&'a str),
     /// All names that begin so.
     Prefix(&'a str),
+    /// What the caller may see: the answer leaves out the rest. One name is enough.
+    VisibleNames,
     Command(&'a Command),
     /// A command for the efficiency tier.
     InMemory(&'a Command),
 }
 
-/// Whether the grants allow it.
-pub(crate) fn are_met(verb: Verb, about: About<'_>, grants: &Grants) -> bool {
-    let of_cluster = |right| grants.allow_cluster(right);
+impl<'a> About<'a> {
+    /// The names that it has.
+    pub(crate) fn names(self) -> Vec<&'a str> {
+        match self {
+            About::Nothing | About::Prefix(_) | About::VisibleNames => Vec::new(),
+            About::Name(name) => vec![name],
+            About::Command(command) | About::InMemory(command) => match command {
+                Command::Acquire(acquire) => vec![&acquire.name],
+                Command::AcquireAll(acquire) => {
+                    acquire.members.iter().map(|member| &*member.name).collect()
+                }
+                Command::Convert { hold, .. }
+                | Command::Release { hold, .. }
+                | Command::Renew { hold, .. }
+                | Command::Proclaim { hold, .. }
+                | Command::Transfer { hold, .. } => vec![&hold.name],
+                _ => Vec::new(),
+            },
+        }
+    }
+}
+
+/// A verb that the caller does not have, and for what it needs it. The caller named that, so it learns nothing by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Missing<'a> {
+    right: Right,
+    on: Subject<'a>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Subject<'a> {
+    Cluster,
+    Name(&'a str),
+    Prefix(&'a str),
+    AnyName,
+}
+
+impl fmt::Display for Missing<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let right = self.right;
+        match self.on {
+            Subject::Cluster => write!(f, "the verb {right}"),
+            Subject::Name(name) => write!(f, "the verb {right} for {name:?}"),
+            Subject::Prefix("") => write!(f, "the verb {right} for all names"),
+            Subject::Prefix(prefix) => write!(f, "the verb {right} for {:?}", format!("{prefix}*")),
+            Subject::AnyName => write!(f, "the verb {right} for any name"),
+        }
+    }
+}
+
+/// Whether the grants allow it, or what is missing.
+pub(crate) fn check<'a>(verb: Verb, about: About<'a>, grants: &Grants) -> Result<(), Missing<'a>> {
+    let of_cluster = |right| match grants.allow_cluster(right) {
+        true => Ok(()),
+        false => Err(Missing { right, on: Subject::Cluster }),
+    };
     match verb {
-        Verb::Open | Verb::Authenticated => true,
+        Verb::Open | Verb::Authenticated => Ok(()),
         Verb::Connect => of_cluster(Right::Connect),
         Verb::Sessions => of_cluster(Right::Sessions),
         Verb::KillSession => of_cluster(Right::KillSession),
@@ -32,81 +89,109 @@ pub(crate) fn are_met(verb: Verb, about: About<'_>, grants: &Grants) -> bool {
         Verb::Metrics => of_cluster(Right::Metrics),
         Verb::Access => of_cluster(Right::Access),
         Verb::Read => on_names(Right::Read, about, grants),
-        Verb::Elect => on_names(Right::Elect, about, grants),
-        Verb::Transfer => on_names(Right::Transfer, about, grants),
+        Verb::Elect => match about {
+            About::Command(Command::Acquire(Acquire { name, .. }))
+            | About::InMemory(Command::Acquire(Acquire { name, .. })) => {
+                let is_allowed = grants.allow_any(ALONE, name);
+                needed(is_allowed, Right::Elect, Subject::Name(name))
+                    .and_then(|()| check_tier(about, grants))
+            }
+            _ => on_names(Right::Elect, about, grants),
+        },
+        Verb::Transfer => {
+            on_names(Right::Transfer, about, grants).and_then(|()| check_tier(about, grants))
+        }
         Verb::Break => on_names(Right::Break, about, grants),
         Verb::Move => on_names(Right::Move, about, grants),
         Verb::Freeze => on_names(Right::Freeze, about, grants),
         Verb::SetPermits => on_names(Right::SetPermits, about, grants),
         Verb::Lock => match about {
-            About::Command(command) => may_lock(command, grants),
-            About::InMemory(command) => {
-                may_lock(command, grants) && on_names(Right::Efficiency, about, grants)
+            About::Command(command) | About::InMemory(command) => {
+                check_lock(command, grants).and_then(|()| check_tier(about, grants))
             }
-            About::Nothing | About::Name(_) | About::Prefix(_) => false,
+            _ => Err(Missing { right: Right::Exclusive, on: Subject::Prefix("") }),
         },
     }
 }
 
-/// One verb, for all that the action is about.
-fn on_names(right: Right, about: About<'_>, grants: &Grants) -> bool {
-    let verbs = Verbs::of(&[right]);
+/// An election is an exclusive lock, and libraries campaign by acquiring it. So a caller with either verb may do both.
+const ALONE: Verbs = Verbs::of(&[Right::Exclusive, Right::Elect]);
+
+/// The weaker tier has a verb of its own, whatever is taken in it.
+fn check_tier<'a>(about: About<'a>, grants: &Grants) -> Result<(), Missing<'a>> {
     match about {
-        About::Nothing => grants.cover(verbs, ""),
-        About::Name(name) => grants.allow(verbs, name),
-        About::Prefix(prefix) => grants.cover(verbs, prefix),
-        About::Command(command) | About::InMemory(command) => {
-            let (allow, cover) = (
-                |name: &str| grants.allow(verbs, name),
-                |prefix: &str| grants.cover(verbs, prefix),
-            );
-            match command {
-                Command::Acquire(acquire) => allow(&acquire.name),
-                Command::AcquireAll(acquire) => {
-                    acquire.members.iter().all(|member| allow(&member.name))
-                }
-                Command::Convert { hold, .. }
-                | Command::Release { hold, .. }
-                | Command::Renew { hold, .. }
-                | Command::Proclaim { hold, .. }
-                | Command::Transfer { hold, .. } => allow(&hold.name),
-                Command::Intervene(intervention) => match &intervention.action {
-                    Action::Break { name, .. }
-                    | Action::Transfer { name, .. }
-                    | Action::SetPermits { name, .. }
-                    | Action::Reopen { name } => allow(name),
-                    Action::Freeze { prefix, .. } | Action::Thaw { prefix } => cover(prefix),
-                    Action::KillSession { .. } | Action::SetLimits { .. } => cover(""),
-                },
-                _ => cover(""),
-            }
-        }
+        About::InMemory(_) => on_names(Right::Efficiency, about, grants),
+        _ => Ok(()),
     }
 }
 
+/// One verb, for all that the action is about.
+fn on_names<'a>(right: Right, about: About<'a>, grants: &Grants) -> Result<(), Missing<'a>> {
+    let verbs = Verbs::of(&[right]);
+    let allow = |name: &'a str| needed(grants.allow(verbs, name), right, Subject::Name(name));
+    let cover =
+        |prefix: &'a str| needed(grants.cover(verbs, prefix), right, Subject::Prefix(prefix));
+    match about {
+        About::Nothing => cover(""),
+        About::Name(name) => allow(name),
+        About::Prefix(prefix) => cover(prefix),
+        About::VisibleNames => needed(grants.reach(right, ""), right, Subject::AnyName),
+        About::Command(command) | About::InMemory(command) => match command {
+            Command::Acquire(acquire) => allow(&acquire.name),
+            Command::AcquireAll(acquire) => {
+                acquire.members.iter().try_for_each(|member| allow(&member.name))
+            }
+            Command::Convert { hold, .. }
+            | Command::Release { hold, .. }
+            | Command::Renew { hold, .. }
+            | Command::Proclaim { hold, .. }
+            | Command::Transfer { hold, .. } => allow(&hold.name),
+            Command::Intervene(intervention) => match &intervention.action {
+                Action::Break { name, .. }
+                | Action::Transfer { name, .. }
+                | Action::SetPermits { name, .. }
+                | Action::Reopen { name } => allow(name),
+                Action::Freeze { prefix, .. } | Action::Thaw { prefix } => cover(prefix),
+                Action::KillSession { .. } | Action::SetLimits { .. } => cover(""),
+            },
+            _ => cover(""),
+        },
+    }
+}
+
+fn needed(is_allowed: bool, right: Right, on: Subject<'_>) -> Result<(), Missing<'_>> {
+    if is_allowed { Ok(()) } else { Err(Missing { right, on }) }
+}
+
 /// To take a lock, or to keep one. The lock table asks once more, in log order.
-fn may_lock(command: &Command, grants: &Grants) -> bool {
-    let take = |name: &LockName, mode: Mode, policy: Policy| {
-        let wound = policy == Policy::WoundWait;
-        let needed = Verbs::of(&[right_to_hold(mode)]);
-        let needed = if wound { needed.and(Verbs::of(&[Right::Wound])) } else { needed };
-        grants.allow(needed, name)
+fn check_lock<'a>(command: &'a Command, grants: &Grants) -> Result<(), Missing<'a>> {
+    let allow = |right: Right, name: &'a LockName| {
+        needed(grants.allow(Verbs::of(&[right]), name), right, Subject::Name(name))
+    };
+    let take = |name: &'a LockName, mode: Mode, policy: Policy| {
+        match mode {
+            Mode::Exclusive => {
+                let is_allowed = grants.allow_any(ALONE, name);
+                needed(is_allowed, Right::Exclusive, Subject::Name(name))?;
+            }
+            Mode::Shared | Mode::Permit { .. } => allow(right_to_hold(mode), name)?,
+        }
+        if policy == Policy::WoundWait { allow(Right::Wound, name) } else { Ok(()) }
     };
     match command {
         Command::Acquire(Acquire { name, mode, terms, .. }) => take(name, *mode, terms.policy),
         Command::AcquireAll(AcquireAll { members, terms, .. }) => {
-            members.iter().all(|Member { name, mode }| take(name, *mode, terms.policy))
+            members.iter().try_for_each(|Member { name, mode }| take(name, *mode, terms.policy))
         }
-        Command::Convert { hold, to, .. } => {
-            grants.allow(Verbs::of(&[right_to_hold(*to)]), &hold.name)
-        }
+        Command::Convert { hold, to, .. } => allow(right_to_hold(*to), &hold.name),
         // How it is held, the table knows.
         Command::Renew { hold, .. } | Command::Proclaim { hold, .. } => {
             const ANY: Verbs =
                 Verbs::of(&[Right::Shared, Right::Exclusive, Right::Permit, Right::Elect]);
-            grants.allow_any(ANY, &hold.name)
+            let is_allowed = grants.allow_any(ANY, &hold.name);
+            needed(is_allowed, Right::Exclusive, Subject::Name(&hold.name))
         }
-        _ => false,
+        _ => Err(Missing { right: Right::Exclusive, on: Subject::Prefix("") }),
     }
 }
 

@@ -25,12 +25,20 @@ impl VisibleNames {
         match &caller.on_behalf_of {
             OnBehalfOf::Node(_) => VisibleNames::all(),
             OnBehalfOf::Anonymous => VisibleNames(Some(Arc::default())),
-            OnBehalfOf::Client(identity) => VisibleNames(Some(caller.rights.of(policy, identity))),
+            OnBehalfOf::Client(identity) => {
+                let standing = caller.rights.of(policy, identity, caller.token());
+                VisibleNames(Some(standing.grants))
+            }
         }
     }
 
     pub fn are_all(&self) -> bool {
         self.0.as_ref().is_none_or(|grants| grants.cover(Verbs::of(&[Verb::Read]), ""))
+    }
+
+    /// At least one name that begins so.
+    pub fn reach(&self, prefix: &str) -> bool {
+        self.0.as_ref().is_none_or(|grants| grants.reach(Verb::Read, prefix))
     }
 
     pub fn contain(&self, name: &str) -> bool {

@@ -9,13 +9,14 @@ use rcgen::{
     RevokedCertParams, SanType, SerialNumber,
 };
 use ring::rand::{SecureRandom, SystemRandom};
-use rustls_pki_types::CertificateRevocationListDer;
 use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, CertificateRevocationListDer};
 use thiserror::Error;
 use time::OffsetDateTime;
 
 use crate::certificate_name::{CertificateName, CertificateNameError, Subject};
 use crate::details::{Details, DetailsError};
+use crate::signature::is_signed_by;
 
 /// A clock that is a little behind must not refuse a new certificate.
 const BACKDATED: Duration = Duration::from_secs(3_600);
@@ -89,7 +90,12 @@ impl Authority {
     /// A new one, with a new key.
     pub fn create(cluster: &str, validity: Validity) -> Result<Authority, AuthorityError> {
         let name = CertificateName::new(cluster, Subject::Authority)?;
-        let mut params = params(&name, &format!("Holdfast authority of {cluster}"), validity)?;
+        let mut params = params(&name, "", validity)?;
+        // An authority that follows another one of the cluster has a name of its own: programs tell them apart by it.
+        let serial = params.serial_number.as_ref().map(SerialNumber::to_bytes).unwrap_or_default();
+        let number: String = serial.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+        let common_name = format!("Holdfast authority of {cluster} ({number})");
+        params.distinguished_name.push(DnType::CommonName, common_name);
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let key = KeyPair::generate()?;
@@ -122,6 +128,16 @@ impl Authority {
             key_pem: key_pem.to_owned(),
             issuer,
             ends_at: details.not_after,
+        })
+    }
+
+    /// Whether this authority has signed the certificate, and not another one of the cluster.
+    pub fn has_signed(&self, certificate_pem: &[u8]) -> bool {
+        let Ok(der) = CertificateDer::from_pem_slice(certificate_pem) else { return false };
+        x509_parser::parse_x509_certificate(&der).is_ok_and(|(_, certificate)| {
+            let content = certificate.tbs_certificate.as_ref();
+            let public_key = self.issuer.key().public_key_raw();
+            is_signed_by(public_key, content, &certificate.signature_value.data)
         })
     }
 

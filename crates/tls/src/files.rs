@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, TrustAnchor};
@@ -10,6 +11,7 @@ use thiserror::Error;
 use webpki::{CertRevocationList, OwnedCertRevocationList, anchor_from_trusted_cert};
 
 use crate::details::{Details, DetailsError};
+use crate::signature::is_signed_by;
 
 /// More is no certificate, and is not read.
 const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
@@ -17,12 +19,16 @@ const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// Whom to trust, and which of their certificates no longer count.
 #[derive(Debug, Clone, Default)]
 pub struct TrustFiles {
-    pub(crate) anchors: Vec<TrustAnchor<'static>>,
-    pub(crate) revoked: Vec<RevokedList>,
+    pub(crate) authorities: Vec<TrustedAuthority>,
 }
 
+/// One that is trusted. Two of them can have the same name, so the lists that an authority has signed stand with it.
 #[derive(Debug, Clone)]
-pub struct RevokedList(pub(crate) std::sync::Arc<CertRevocationList<'static>>);
+pub(crate) struct TrustedAuthority {
+    pub(crate) anchor: TrustAnchor<'static>,
+    public_key: Vec<u8>,
+    pub(crate) revoked: Vec<Arc<CertRevocationList<'static>>>,
+}
 
 /// A certificate, with those between it and its authority, and its private key.
 pub struct Identity {
@@ -55,22 +61,56 @@ pub enum FileError {
     Authority { path: PathBuf, reason: String },
     #[error("{path}: this is no list of revoked certificates: {reason}")]
     Revoked { path: PathBuf, reason: String },
+    #[error(
+        "{path}: a list of revoked certificates that none of the authorities here has signed: take it out, or add the \
+         authority that has signed it"
+    )]
+    ForeignList { path: PathBuf },
 }
 
 impl TrustFiles {
     /// Of the certificates of authorities, and perhaps of lists of revoked certificates.
     pub fn load(authorities: &Path, revoked: Option<&Path>) -> Result<TrustFiles, FileError> {
-        let anchors = load_authorities(authorities)?;
-        let revoked = revoked.map(load_revoked).transpose()?.unwrap_or_default();
-        Ok(TrustFiles { anchors, revoked })
+        let mut trust = TrustFiles { authorities: load_authorities(authorities)? };
+        revoked.map_or(Ok(()), |path| trust.add_revoked(path))?;
+        Ok(trust)
+    }
+
+    /// All lists of a file. One that no authority here has signed would have no effect, and the operator would not know.
+    fn add_revoked(&mut self, path: &Path) -> Result<(), FileError> {
+        let text = read(path)?;
+        let wrong = |reason: String| FileError::Revoked { path: path.to_owned(), reason };
+        let mut count = 0;
+        for der in CertificateRevocationListDer::pem_slice_iter(&text) {
+            let der = der.map_err(|error| wrong(error.to_string()))?;
+            let list = OwnedCertRevocationList::from_der(&der)
+                .map_err(|error| wrong(error.to_string()))?;
+            let list = Arc::new(CertRevocationList::from(list));
+            let (_, signed) =
+                x509_parser::parse_x509_crl(&der).map_err(|error| wrong(error.to_string()))?;
+            let (content, signature) =
+                (signed.tbs_cert_list.as_ref(), &signed.signature_value.data);
+            let mut is_of_one = false;
+            for authority in &mut self.authorities {
+                if is_signed_by(&authority.public_key, content, signature) {
+                    authority.revoked.push(Arc::clone(&list));
+                    is_of_one = true;
+                }
+            }
+            if !is_of_one {
+                return Err(FileError::ForeignList { path: path.to_owned() });
+            }
+            count += 1;
+        }
+        if count == 0 { Err(wrong("it is empty".to_owned())) } else { Ok(()) }
     }
 }
 
 /// All authorities of a file.
-pub fn load_authorities(path: &Path) -> Result<Vec<TrustAnchor<'static>>, FileError> {
+fn load_authorities(path: &Path) -> Result<Vec<TrustedAuthority>, FileError> {
     let text = read(path)?;
     let wrong = |reason: String| FileError::Authority { path: path.to_owned(), reason };
-    let mut anchors = Vec::new();
+    let mut authorities = Vec::new();
     for der in CertificateDer::pem_slice_iter(&text) {
         let der = der.map_err(|error| wrong(error.to_string()))?;
         let details = Details::of(&der)
@@ -82,27 +122,14 @@ pub fn load_authorities(path: &Path) -> Result<Vec<TrustAnchor<'static>>, FileEr
             )));
         }
         let anchor = anchor_from_trusted_cert(&der).map_err(|error| wrong(error.to_string()))?;
-        anchors.push(anchor.to_owned());
+        let (anchor, public_key) = (anchor.to_owned(), details.public_key);
+        authorities.push(TrustedAuthority { anchor, public_key, revoked: Vec::new() });
     }
-    if anchors.is_empty() {
+    if authorities.is_empty() {
         let error = DetailsError::NoCertificate;
         return Err(FileError::Certificate { path: path.to_owned(), error });
     }
-    Ok(anchors)
-}
-
-/// All lists of a file.
-pub fn load_revoked(path: &Path) -> Result<Vec<RevokedList>, FileError> {
-    let text = read(path)?;
-    let wrong = |reason: String| FileError::Revoked { path: path.to_owned(), reason };
-    let mut lists = Vec::new();
-    for der in CertificateRevocationListDer::pem_slice_iter(&text) {
-        let der = der.map_err(|error| wrong(error.to_string()))?;
-        let list =
-            OwnedCertRevocationList::from_der(&der).map_err(|error| wrong(error.to_string()))?;
-        lists.push(RevokedList(std::sync::Arc::new(list.into())));
-    }
-    if lists.is_empty() { Err(wrong("it is empty".to_owned())) } else { Ok(lists) }
+    Ok(authorities)
 }
 
 /// A certificate and its key. Both are checked: they fit, and the certificate is not over.

@@ -16,8 +16,11 @@ mod details;
 mod explain;
 mod files;
 mod peer_side;
+#[cfg(feature = "planted")]
+pub mod planted;
 mod remote;
 mod server_side;
+mod signature;
 mod socket;
 #[cfg(test)]
 mod tests;
@@ -28,11 +31,11 @@ pub use certificate_name::{CertificateName, CertificateNameError, Subject};
 pub use client_side::{Verify, client_config};
 pub use details::{Details, DetailsError};
 pub use explain::{explain, explain_any};
-pub use files::{FileError, Identity, TrustFiles, load_authorities, load_identity, load_revoked};
+pub use files::{FileError, Identity, TrustFiles, load_identity};
 pub use peer_side::{peer_client_config, peer_server_config};
 pub use remote::RemoteCertificate;
 pub use server_side::server_config;
-pub use socket::{Socket, accept, connect};
+pub use socket::{AnsweredHello, ReceivedHello, Socket, connect, receive_hello};
 pub use verify::{Check, name_in};
 
 /// gRPC.

@@ -15,6 +15,7 @@ use crate::verify::Check;
 pub struct RemoteCertificate {
     name: CertificateName,
     ends_at: OffsetDateTime,
+    serial: Arc<str>,
     chain: Arc<[CertificateDer<'static>]>,
 }
 
@@ -24,7 +25,13 @@ impl RemoteCertificate {
         let chain = connection.peer_certificates()?;
         let details = Details::of(chain.first()?).ok()?;
         let (name, ends_at) = (details.name?, details.not_after);
-        Some(RemoteCertificate { name, ends_at, chain: chain.to_vec().into() })
+        let serial: String = details.serial.iter().map(|byte| format!("{byte:02x}")).collect();
+        Some(RemoteCertificate {
+            name,
+            ends_at,
+            serial: serial.into(),
+            chain: chain.to_vec().into(),
+        })
     }
 
     /// The name of the client, if it is a client's.
@@ -43,8 +50,18 @@ impl RemoteCertificate {
         }
     }
 
+    /// Equal for connections that have shown the same certificates.
+    pub fn bytes(&self) -> Vec<Vec<u8>> {
+        self.chain.iter().map(|certificate| certificate.to_vec()).collect()
+    }
+
     pub fn name(&self) -> &CertificateName {
         &self.name
+    }
+
+    /// In hexadecimal digits, as `holdfast cert show` prints it.
+    pub fn serial(&self) -> &Arc<str> {
+        &self.serial
     }
 
     pub fn is_over(&self, now: OffsetDateTime) -> bool {

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use rustls::server::Acceptor;
 use rustls::{ClientConfig, CommonState, ServerConfig};
 use rustls_pki_types::ServerName;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
+use tokio_rustls::{Accept, LazyConfigAcceptor, StartHandshake, TlsConnector, TlsStream};
 
 use crate::remote::RemoteCertificate;
 
@@ -38,10 +39,47 @@ pub async fn connect(
     Ok(Socket::Tls(Box::new(stream.into())))
 }
 
-/// The end that was dialled. It sets no deadline.
-pub async fn accept(config: Arc<ServerConfig>, socket: TcpStream) -> io::Result<Socket> {
-    let stream = TlsAcceptor::from(config).accept(socket).await?;
-    Ok(Socket::Tls(Box::new(stream.into())))
+/// The end that was dialled: the whole first message of the other end has come. Nothing was computed for it.
+pub struct ReceivedHello(StartHandshake<TcpStream>);
+
+/// Waits for it. It sets no deadline.
+pub async fn receive_hello(socket: TcpStream) -> io::Result<ReceivedHello> {
+    LazyConfigAcceptor::new(Acceptor::default(), socket).await.map(ReceivedHello)
+}
+
+impl ReceivedHello {
+    /// The connection below.
+    pub fn tcp(&self) -> &TcpStream {
+        &self.0.io
+    }
+
+    /// Answers it, at once: the exchange of keys and the signature are most of the work of a handshake.
+    pub fn answer(self, config: Arc<ServerConfig>) -> AnsweredHello {
+        AnsweredHello(self.0.into_stream(config))
+    }
+}
+
+/// A client was answered, and has yet to finish the handshake.
+pub struct AnsweredHello(Accept<TcpStream>);
+
+impl AnsweredHello {
+    /// Waits for the client. It sets no deadline.
+    pub async fn finish(self) -> io::Result<Socket> {
+        let stream = self.0.await?;
+        Ok(Socket::Tls(Box::new(stream.into())))
+    }
+}
+
+impl std::fmt::Debug for AnsweredHello {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("AnsweredHello")
+    }
+}
+
+impl std::fmt::Debug for ReceivedHello {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ReceivedHello")
+    }
 }
 
 impl Socket {
@@ -66,6 +104,13 @@ impl Socket {
     /// What both ends agreed to speak. `None` if there is no TLS.
     pub fn protocol(&self) -> Option<&[u8]> {
         self.state()?.alpn_protocol()
+    }
+
+    /// The other end has shown a certificate, and it gives no name of Holdfast. The verifier refuses such a certificate;
+    /// should it differ from what reads the name, the connection has to be refused here.
+    pub fn has_nameless_certificate(&self) -> bool {
+        let has_shown = self.state().is_some_and(|state| state.peer_certificates().is_some());
+        has_shown && self.remote_certificate().is_none()
     }
 
     pub fn remote_certificate(&self) -> Option<RemoteCertificate> {

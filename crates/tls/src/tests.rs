@@ -13,6 +13,8 @@ use tempfile::TempDir;
 
 use crate::*;
 
+mod records;
+
 const CLUSTER: &str = "test";
 const PROTOCOLS: &[&[u8]] = &[ALPN_GRPC, ALPN_FRAMED];
 
@@ -256,6 +258,44 @@ fn several_authorities_are_trusted_while_one_follows_the_other() {
 }
 
 #[test]
+fn a_list_of_one_authority_says_nothing_of_the_certificates_of_another() {
+    let (files, old, new) = (Files::new(), authority(), authority());
+    let both = format!("{}{}", old.certificate_pem(), new.certificate_pem());
+    let both = files.write("both.pem", &both);
+    let (gone_old, gone_new) = (client(&old, "gone"), client(&new, "gone"));
+    let list = |ca: &Authority, gone: &Identity| {
+        ca.revoke(std::slice::from_ref(&gone.details.serial), 1, Validity::LEAF).unwrap()
+    };
+    let (old_list, new_list) = (list(&old, &gone_old), list(&new, &gone_new));
+    let now = rustls_pki_types::UnixTime::now();
+    for lists in
+        [old_list.clone(), format!("{old_list}{new_list}"), format!("{new_list}{old_list}")]
+    {
+        let crl = files.write("crl.pem", &lists);
+        let check = Check::clients(CLUSTER, TrustFiles::load(&both, Some(&crl)).unwrap());
+        for ca in [&old, &new] {
+            check.verify(&client(ca, "stays").chain, now).unwrap();
+        }
+        let error = check.verify(&gone_old.chain, now).unwrap_err();
+        assert!(explain(&error).contains("is revoked"), "{error}");
+        let is_listed = lists.contains(&new_list);
+        assert_eq!(check.verify(&gone_new.chain, now).is_err(), is_listed);
+    }
+}
+
+#[test]
+fn an_authority_knows_what_it_has_signed() {
+    let (old, new) = (authority(), authority());
+    let issued = old.issue_client("billing", Validity::LEAF).unwrap();
+    assert!(old.has_signed(issued.certificate_pem.as_bytes()));
+    assert!(!new.has_signed(issued.certificate_pem.as_bytes()), "of the authority before");
+    assert!(!old.has_signed(b"no certificate"));
+    let common_name =
+        |ca: &Authority| Details::of_pem(ca.certificate_pem().as_bytes()).unwrap().common_name;
+    assert_ne!(common_name(&old), common_name(&new));
+}
+
+#[test]
 fn what_is_no_tls_is_refused_at_once() {
     let ca = authority();
     let config = server_config(&node(&ca, 1), CLUSTER, None, PROTOCOLS).unwrap();
@@ -296,8 +336,15 @@ fn files_are_checked_before_they_are_used() {
     let over = ca.issue_node(1, &[], Validity::days(0)).unwrap();
     let over = files.write("over.pem", &over.certificate_pem);
     assert!(matches!(load_identity(&over, &key), Err(FileError::Expired { .. })));
-    assert!(matches!(load_authorities(&certificate), Err(FileError::Authority { .. })));
-    assert!(matches!(load_revoked(&certificate), Err(FileError::Revoked { .. })));
+    let wrong = TrustFiles::load(&certificate, None);
+    assert!(matches!(wrong, Err(FileError::Authority { .. })), "{wrong:?}");
+    let ca_file = files.write("ca.pem", ca.certificate_pem());
+    let wrong = TrustFiles::load(&ca_file, Some(&certificate));
+    assert!(matches!(wrong, Err(FileError::Revoked { .. })), "{wrong:?}");
+    // It would have no effect.
+    let foreign = authority().revoke(&[vec![1]], 1, Validity::LEAF).unwrap();
+    let foreign = TrustFiles::load(&ca_file, Some(&files.write("crl.pem", &foreign)));
+    assert!(matches!(foreign, Err(FileError::ForeignList { .. })), "{foreign:?}");
     let missing = files.0.path().join("missing.pem");
     assert!(matches!(load_identity(&missing, &key), Err(FileError::Io { .. })));
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import json
 import os
 import sys
@@ -36,8 +37,14 @@ def reply(request: Request, outcome: Dict[str, Any]) -> None:
 def error_of(error: BaseException) -> Dict[str, Any]:
     """In the words that all drivers share."""
     told: Dict[str, Any] = {"message": str(error)}
+    if isinstance(error, Unsupported):
+        return {"kind": "unsupported", **told}
     if isinstance(error, errors.Lost):
         return {"kind": "lost", "reason": error.reason, **told}
+    if isinstance(error, errors.Unauthenticated):
+        return {"kind": "unauthenticated", **told}
+    if isinstance(error, errors.PermissionDenied):
+        return {"kind": "permission_denied", **told}
     if isinstance(error, errors.Rejected):
         return {"kind": "rejected", "reason": error.reason, "retryable": error.retryable, **told}
     if isinstance(error, errors.Unavailable):
@@ -51,12 +58,17 @@ def error_of(error: BaseException) -> Dict[str, Any]:
         errors.TimedOut: "timed_out",
         errors.Closed: "closed",
         errors.InvalidEndpoints: "invalid",
+        errors.InvalidSecurity: "invalid",
         asyncio.CancelledError: "cancelled",
     }
     for kind, name in kinds.items():
         if isinstance(error, kind):
             return {"kind": name, **told}
     return {"kind": "other", "message": repr(error)}
+
+
+class Unsupported(Exception):
+    """The driver cannot do what it is asked for."""
 
 
 def seconds(request: Request, key: str) -> Optional[float]:
@@ -87,20 +99,35 @@ def tokens_of(guard: Any) -> Dict[str, Any]:
     return {"token": str(guard.token), "fence": guard.fence}
 
 
+def item_of(told: Any) -> Dict[str, Any]:
+    """An event of a watch, or a change of an election."""
+    if isinstance(told, holdfast.Observed):
+        if told.kind == "leader":
+            return {"leader": {"value": told.value.decode(), "epoch": str(told.epoch)}}
+        return {told.kind: True}
+    if told.kind == "present":
+        return {"lock": {"name": told.name, "holders": told.holders, "waiters": told.waiters}}
+    if told.kind in ("snapshot_complete", "restarted"):
+        return {told.kind: True}
+    return {"event": {"kind": told.kind, "names": list(told.names), "token": str(told.token)}}
+
+
 class Driver:
     """What does not depend on the client."""
 
-    capabilities = ["misbehave", "auto_renew", "fork"]
+    #: The session has a thread of its own, so the program cannot block it.
+    lacks = ["block"]
 
     def __init__(self) -> None:
         self.clients: Dict[str, Any] = {}
         self.guards: Dict[str, Any] = {}
+        self.watches: Dict[str, Any] = {}
 
     def at_once(self, request: Request) -> Optional[Dict[str, Any]]:
         """`None` if it needs waiting."""
         operation = request["op"]
         if operation == "hello":
-            return {"name": "python", "capabilities": self.capabilities}
+            return {"name": "python", "lacks": self.lacks}
         if operation == "vectors":
             return {"answers": [vectors.answer(request["kind"], case) for case in request["cases"]]}
         if operation == "token":
@@ -109,11 +136,29 @@ class Driver:
             return self.fork(request)
         return None
 
+    def operation(self, request: Request) -> Any:
+        operation = getattr(self, request["op"], None)
+        if operation is None:
+            raise Unsupported(f"no request `{request['op']}`")
+        return operation
+
     def client_options(self, request: Request) -> Dict[str, Any]:
         options: Dict[str, Any] = {"ttl": request["ttl_ms"] / 1000}
         if "request_timeout_ms" in request:
             options["request_timeout"] = request["request_timeout_ms"] / 1000
-        return options
+        for key in ("ca", "cert", "key", "auth_file"):
+            if key in request:
+                options[key] = request[key]
+        return misbehaviour.client_options(options)
+
+    def begin_watch(self, request: Request) -> Dict[str, Any]:
+        client = self.clients[request["client"]]
+        if request["op"] == "observe":
+            begin = client.election(request["name"]).observe
+        else:
+            begin = functools.partial(client.watch, request["prefix"], snapshot=request.get("snapshot", True))
+        self.watches[request["as"]] = begin()
+        return {}
 
     def keep(self, request: Request, guard: Any) -> Dict[str, Any]:
         told = tokens_of(guard)
@@ -155,12 +200,14 @@ class Driver:
 
 
 class SyncDriver(Driver):
+    lacks = [*Driver.lacks, "cancel"]
+
     def handle(self, request: Request) -> None:
         threading.Thread(target=self._answer, args=(request,), daemon=True).start()
 
     def _answer(self, request: Request) -> None:
         try:
-            reply(request, {"ok": getattr(self, request["op"])(request)})
+            reply(request, {"ok": self.operation(request)(request)})
         except Exception as error:
             reply(request, {"err": error_of(error)})
 
@@ -209,13 +256,23 @@ class SyncDriver(Driver):
     def await_loss(self, request: Request) -> Dict[str, Any]:
         return {"reason": self.guards[request["guard"]].wait_lost()}
 
+    def watch(self, request: Request) -> Dict[str, Any]:
+        return self.begin_watch(request)
+
+    observe = watch
+
+    def next(self, request: Request) -> Dict[str, Any]:
+        return {"items": [item_of(next(self.watches[request["watch"]]))]}
+
+    def end_watch(self, request: Request) -> Dict[str, Any]:
+        self.watches[request["watch"]].close()
+        return {}
+
     def take_in_child(self, request: Request, name: str) -> Dict[str, Any]:
         return tokens_of(self.clients[request["client"]].lock(name).acquire())
 
 
 class AsyncDriver(Driver):
-    capabilities = [*Driver.capabilities, "cancel"]
-
     def __init__(self) -> None:
         super().__init__()
         self.loop = asyncio.new_event_loop()
@@ -232,7 +289,7 @@ class AsyncDriver(Driver):
 
     async def _answer(self, request: Request) -> None:
         try:
-            reply(request, {"ok": await getattr(self, request["op"])(request)})
+            reply(request, {"ok": await self.operation(request)(request)})
         except (Exception, asyncio.CancelledError) as error:
             reply(request, {"err": error_of(error)})
 
@@ -286,6 +343,18 @@ class AsyncDriver(Driver):
 
     async def await_loss(self, request: Request) -> Dict[str, Any]:
         return {"reason": await self.guards[request["guard"]].wait_lost()}
+
+    async def watch(self, request: Request) -> Dict[str, Any]:
+        return self.begin_watch(request)
+
+    observe = watch
+
+    async def next(self, request: Request) -> Dict[str, Any]:
+        return {"items": [item_of(await self.watches[request["watch"]].__anext__())]}
+
+    async def end_watch(self, request: Request) -> Dict[str, Any]:
+        await self.watches[request["watch"]].close()
+        return {}
 
     def take_in_child(self, request: Request, name: str) -> Dict[str, Any]:
         async def take() -> Dict[str, Any]:

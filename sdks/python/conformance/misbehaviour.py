@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Callable, Dict
+import ssl
+from typing import Any, Callable, Dict
 
-from holdfast._core import lease
+from holdfast import _security, watching
+from holdfast._core import answers, lease
 from holdfast._core.in_flight import InFlight
+from holdfast._core.lease import Leases
 from holdfast._core.state import State
+from holdfast._security import Security
 
 
 def no_margin() -> None:
@@ -40,9 +44,85 @@ def forget_cancel() -> None:
     setattr(State, "stage_cancel", lambda state, target, entry: None)  # noqa: B010
 
 
+def no_clock() -> None:
+    """Tokens are given without a look at the clock."""
+    setattr(Leases, "valid_until", lambda *_: 1 << 62)  # noqa: B010
+
+
+def count_failures() -> None:
+    """A refused request keeps the session alive."""
+    on_failure = answers._on_failure
+
+    def failed(state: State, now: int, request_id: int, failure: Any) -> Any:
+        if state.leases is not None:
+            state.leases.answered(now, 0)
+        return on_failure(state, now, request_id, failure)
+
+    setattr(answers, "_on_failure", failed)  # noqa: B010
+
+
+def forget_position() -> None:
+    """A stream that broke begins again without its position."""
+    opening = watching._Feed._open
+
+    def opened(feed: Any, request: Any) -> None:
+        opening(feed, {**request, "after": None, **({"without_snapshot": True} if "prefix" in request else {})})
+
+    setattr(watching._Feed, "_open", opened)  # noqa: B010
+
+
+def trust_any_node() -> None:
+    """The certificate of a node is not checked."""
+
+    def context(security: Any) -> ssl.SSLContext:
+        trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        trusting.check_hostname = False
+        trusting.verify_mode = ssl.CERT_NONE
+        return trusting
+
+    setattr(Security, "_context", context)  # noqa: B010
+    setattr(Security, "_cluster", lambda *_: {"any"})  # noqa: B010
+    setattr(_security, "_names", lambda _: [("any", "node/1")])  # noqa: B010
+
+
+_options: Dict[str, Callable[[Dict[str, Any]], Dict[str, Any]]] = {}
+
+
+def client_options(options: Dict[str, Any]) -> Dict[str, Any]:
+    """The options of a client, changed if that is how the driver misbehaves."""
+    for change in _options.values():
+        options = change(options)
+    return options
+
+
+def ignore_members() -> None:
+    """Only the configured endpoints are used."""
+    _options["discover"] = lambda options: {**options, "discover": False}
+
+
+def credential_once() -> None:
+    """The file with the token is read once."""
+
+    def read(options: Dict[str, Any]) -> Dict[str, Any]:
+        if "auth_file" not in options:
+            return options
+        options = dict(options)
+        with open(options.pop("auth_file"), encoding="utf-8") as file:
+            options["credential"] = file.read()
+        return options
+
+    _options["credential"] = read
+
+
 MODES: Dict[str, Callable[[], None]] = {
     "no-margin": no_margin,
     "retry-new-id": retry_new_id,
     "ack-early": ack_early,
     "forget-cancel": forget_cancel,
+    "no-clock": no_clock,
+    "count-failures": count_failures,
+    "forget-position": forget_position,
+    "trust-any-node": trust_any_node,
+    "ignore-members": ignore_members,
+    "credential-once": credential_once,
 }

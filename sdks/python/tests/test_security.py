@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import tempfile
 import threading
+import time
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Iterator, NamedTuple
+from typing import Iterator, List, NamedTuple
 
 import pytest
 
 import holdfast
+from holdfast._core.lease import MS
+from holdfast._core.pacing import HandshakePatience
 from holdfast.pytest_plugin import _free_ports
 
 CONFIGURATION = """
@@ -127,7 +132,6 @@ def test_a_plaintext_client_gets_no_session(secure: Secure) -> None:
 
 def test_a_certificate_that_is_none_of_a_node_is_not_trusted(secure: Secure, tmp_path: Path) -> None:
     """Who holds a client's certificate cannot pretend to be a node."""
-    import socket
     import ssl
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -158,12 +162,88 @@ def test_a_certificate_that_is_none_of_a_node_is_not_trusted(secure: Secure, tmp
         server.join(10)
 
 
+@contextmanager
+def slow_handshakes(node: str, delay: float) -> Iterator[str]:
+    """An address in front of a node, where each connection waits before anything passes."""
+    host, port = node.split(":")
+
+    def carry(source: socket.socket, target: socket.socket) -> None:
+        try:
+            while True:
+                data = source.recv(65536)
+                if not data:
+                    break
+                target.sendall(data)
+            target.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+
+    def serve(accepted: socket.socket) -> None:
+        time.sleep(delay)
+        with accepted, socket.create_connection((host, int(port))) as connected:
+            back = threading.Thread(target=carry, args=(connected, accepted), daemon=True)
+            back.start()
+            carry(accepted, connected)
+            back.join()
+
+    def accept() -> None:
+        while True:
+            try:
+                accepted, _ = listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=serve, args=(accepted,), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        accepting = threading.Thread(target=accept, daemon=True)
+        accepting.start()
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)
+        accepting.join(10)
+
+
+def test_a_node_that_is_slow_with_its_handshakes_is_reached_at_last(secure: Secure) -> None:
+    """The first handshake has a second, and the next one two."""
+    with slow_handshakes(secure.endpoint, 1.2) as address:
+        ca = secure.file("ca.pem")
+        with holdfast.Client(address, ca=ca, credential=secure.token, discover=False) as client:
+            assert client.lock("slow").acquire().release() == "released"
+            # Watches have connections of their own.
+            watch = client.watch("slow", snapshot=True)
+            assert next(watch).kind == "snapshot_complete"
+            watch.close()
+
+
+@pytest.mark.parametrize(("ttl", "seconds"), [(30, [1, 2, 4, 8, 10, 10]), (2, [1, 1, 1])])
+def test_the_patience_with_handshakes_grows_while_they_take_too_long(ttl: int, seconds: List[int]) -> None:
+    patience = HandshakePatience(ttl * 1000 * MS)
+    for wanted in seconds:
+        assert patience.duration == wanted * 1000 * MS
+        patience.note(True)
+    patience.note(False)
+    assert patience.duration == 1000 * MS
+
+
 def test_wrong_files_are_told_at_once(secure: Secure, tmp_path: Path) -> None:
-    with pytest.raises(OSError):
-        holdfast.Client("a:1", ca=str(tmp_path / "nothing.pem"))
-    with pytest.raises(ValueError, match="of no use without TLS"):
+    nothing = str(tmp_path / "nothing.pem")
+    with pytest.raises(holdfast.InvalidSecurity, match=r"ca='.*nothing.pem' cannot be read: No such file"):
+        holdfast.Client("a:1", ca=nothing)
+    with pytest.raises(holdfast.InvalidSecurity, match=r"key='.*nothing.pem' cannot be read"):
+        holdfast.Client("a:1", ca=secure.file("ca.pem"), cert=secure.file("client-billing.pem"), key=nothing)
+    with pytest.raises(holdfast.InvalidSecurity, match="belong together"):
+        holdfast.Client("a:1", ca=secure.file("ca.pem"), cert=secure.file("client-billing.pem"))
+    with pytest.raises(holdfast.InvalidSecurity, match="is no such file in PEM format"):
+        holdfast.Client("a:1", ca=__file__)
+    with pytest.raises(holdfast.InvalidSecurity, match=r"auth_file='.*nothing.pem' cannot be read"):
+        holdfast.Client("a:1", auth_file=nothing)
+    readable = tmp_path / "readable.token"
+    readable.write_text("hft_0_0", encoding="utf-8")
+    readable.chmod(0o644)
+    with pytest.raises(holdfast.InvalidSecurity, match="chmod 600"):
+        holdfast.Client("a:1", auth_file=str(readable))
+    with pytest.raises(ValueError, match="need TLS"):
         holdfast.Client("a:1", cert=secure.file("client-billing.pem"))
-    with pytest.raises(ValueError, match="verify is"):
+    with pytest.raises(ValueError, match="verify= is"):
         holdfast.Client("a:1", verify="nothing")
     with pytest.raises(ValueError, match="does not say of which cluster"):
         holdfast.Client("a:1", ca=secure.file("client-billing.pem"))

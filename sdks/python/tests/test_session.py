@@ -135,6 +135,26 @@ def test_an_open_that_is_older_than_a_minute_gets_another_id() -> None:
     assert ids[0] != ids[1]
 
 
+def test_an_open_whose_session_has_ended_unseen_is_tried_again_under_another_id() -> None:
+    player = Player().acquire("g", "a", wait_ms=600_000)
+    assert player.session.handle_connected(player.now)
+    (first,) = player.frame()["operations"]
+    # The cluster opens the session, the answer is lost, and the TTL passes.
+    player.breaks().after(40 * SECOND)
+    while player.session._link != "connecting":
+        player.time_passes()
+    assert player.session.handle_connected(player.now)
+    (again,) = player.frame()["operations"]
+    assert again["open"]["session_id"] == first["open"]["session_id"]
+    player.fail(again["open"]["request_id"], 30, message="the session id was in use before")
+    assert "g" not in player.completed
+    player.welcome()
+    (operation,) = player.frame()["operations"]
+    player.grant(operation["acquire"]["request_id"], "a", 7)
+    assert player.completed["g"][0].name == "a"
+    assert player.session.state.id != first["open"]["session_id"]
+
+
 def test_a_client_that_every_node_denies_is_told_so() -> None:
     player = Player().acquire("g", "a")
     for _ in range(2):
@@ -274,6 +294,27 @@ def test_a_lost_session_is_told_to_holders_and_unsent_acquires_go_to_the_next() 
     assert player.session.handle_connected(player.now)
     (operation,) = player.frame()["operations"]
     assert operation["open"]["session_id"] == f"{2:032x}"
+
+
+def test_an_acquire_waits_while_the_lease_is_over_and_goes_to_the_next_session() -> None:
+    player = holding().after(30 * SECOND).acquire("late", "b")
+    # A caller may see the pause of the process before the timer fires.
+    (operation,) = player.frame()["operations"]
+    assert player.session.next_frame(player.now) is None, "the acquire was sent under the old session"
+    player.fail(operation["keep_alive"]["request_id"], 20)
+    assert player.completed["g"][0].loss.reason is not None
+    (operation,) = player.welcome().frame()["operations"]
+    player.grant(operation["acquire"]["request_id"], "b", 8)
+    (hold,) = player.completed["late"]
+    hold.check(player.now)
+
+
+def test_an_acquire_goes_out_when_a_late_heartbeat_was_answered_after_all() -> None:
+    player = holding().after(30 * SECOND).acquire("late", "b")
+    (operation,) = player.frame()["operations"]
+    player.answer(operation["keep_alive"]["request_id"], "keep_alive")
+    (operation,) = player.frame()["operations"]
+    assert operation["acquire"]["name"] == "b"
 
 
 def test_losses_after_a_resume_are_told_by_token_and_of_readers_by_their_acquire() -> None:

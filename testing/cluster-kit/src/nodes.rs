@@ -147,6 +147,16 @@ impl Nodes {
         Ok(())
     }
 
+    /// Where the configuration of a node is, or is to be if the node joins later.
+    pub fn config_path(&self, node: u64) -> PathBuf {
+        config_path(&self.dir, node)
+    }
+
+    /// Where the data of a node is.
+    pub fn data_dir(&self, node: u64) -> PathBuf {
+        data_dir(&self.dir, node)
+    }
+
     /// Nodes are started by this program, which gets the node's own command line as its last arguments.
     pub fn launched_by(mut self, launcher: impl IntoIterator<Item = OsString>) -> Nodes {
         self.launcher = launcher.into_iter().collect();

@@ -23,6 +23,7 @@ pub mod linearizability;
 mod log;
 pub mod losses;
 mod promises;
+pub mod quotas;
 pub mod replicas;
 pub mod restore;
 #[cfg(test)]
@@ -52,6 +53,7 @@ pub fn check_with(history: &History, promises: &Promises) -> Vec<Violation> {
     violations.extend(ages::check(&evidence));
     violations.extend(interventions::check(&evidence));
     violations.extend(access::check(&evidence));
+    violations.extend(quotas::check(&evidence));
     violations.extend(closed_locks::check(&evidence, promises));
     violations.extend(validity::check(&evidence));
     violations.extend(deduplication::check(&evidence));

@@ -19,7 +19,7 @@ use holdfast_client_core::connect_errors::Contact;
 use holdfast_client_core::error::RequestError;
 use holdfast_client_core::hold::Hold;
 use holdfast_client_core::lease::LocalTime;
-use holdfast_client_core::session::{self as core, Config, Session, Settings, Success};
+use holdfast_client_core::session::{self as core, Config, SessionMachine, Settings, Success};
 use holdfast_core::command::{Action, Intervention};
 use holdfast_core::{
     ActorId, Command, FenceToken, Identity, LockName, LogicalTime, Outcome, Principal,
@@ -70,7 +70,7 @@ pub(crate) struct Client {
 /// A process that uses the client library.
 #[derive(Debug)]
 struct Program {
-    session: Session<u64>,
+    session: SessionMachine<u64>,
     link: Option<Link>,
     connecting: Option<(u64, usize)>,
     last_number: u64,
@@ -416,7 +416,7 @@ impl Client {
             }),
         };
         Some(Box::new(Program {
-            session: Session::new(config, local).ok()?,
+            session: SessionMachine::new(config, local).ok()?,
             link: None,
             connecting: None,
             last_number: 0,
@@ -483,7 +483,8 @@ impl Client {
         // Each has its own reason, so that it is known in the log.
         let (by, reason) = ("operator".into(), format!("{} {}", self.index, self.interventions));
         let reason = reason.into();
-        let body = Body::Command(Command::Intervene(Intervention { by, reason, action }));
+        let body =
+            Body::Command(Command::Intervene(Intervention { by, reason, action, identity: None }));
         self.send(program, to, (session, request), None, body, context);
     }
 

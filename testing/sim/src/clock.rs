@@ -1,4 +1,4 @@
-//! Everybody's own monotonic clock. It has an arbitrary start and a rate of its own; nobody inside the
+//! The monotonic clock of each node and client. It has an arbitrary start and a rate of its own; nothing inside the
 //! run can read the real time. It can stand still, as that of a machine that is paused does; and it can leap
 //! ahead, as the same machine's may when it goes on.
 

@@ -63,7 +63,7 @@ pub enum FaultKind {
     ReplacedNode,
     /// Who knows of a change of voters and who does not cannot hear each other.
     SplitOverChange,
-    /// All nodes are lost, and the cluster begins anew from a backup.
+    /// All nodes are lost, and the cluster begins again from a backup.
     Restore,
     /// The clock of a node or of a client stands still, and then goes on from there.
     StoppedClock,
@@ -179,7 +179,7 @@ pub(crate) enum Undo {
     StopCrashing(usize),
     /// Until then the leader is sent away again and again.
     StopTransfers,
-    /// Until then whoever leads is said to be gone, again and again.
+    /// Until then the leader is said to be gone, again and again.
     StopRumours,
     ImproveNetwork,
     Restart(Vec<usize>),

@@ -14,7 +14,7 @@ use holdfast_core::{ActorId, FenceToken, LockName, PublicSessionId, RequestId};
 use holdfast_core::{EndReason, Event, Grant, LogIndex, LogicalTime, Outcome, SessionId, Span};
 use holdfast_replica::NodeId;
 
-/// Real time, in microseconds since the run began. Nobody inside the run can read it.
+/// Real time, in microseconds since the run began. Nothing inside the run can read it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RealTime(pub u64);
 
@@ -272,7 +272,7 @@ impl Input {
         }
     }
 
-    /// What to do when somebody is in the way.
+    /// What to do when another holder is in the way.
     pub(crate) fn policy(&self) -> Option<Policy> {
         match self {
             Input::Take(take) => Some(take.terms.policy),

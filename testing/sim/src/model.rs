@@ -4,7 +4,7 @@
 //! clients could repeat; each is visited once. After every move:
 //! * the table agrees with itself ([`LockTable::check`]) and with a plain account kept from its events: one
 //!   holder or readers, rising tokens, first come first served, nothing for the dead or the cancelled, nor behind a
-//!   closed door, all or nothing, nobody ended early;
+//!   closed door, all or nothing, no hold ended early;
 //! * the same command of a client again changes nothing and is answered alike;
 //! * the table's bytes decode to a table with the same bytes.
 //!

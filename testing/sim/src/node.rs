@@ -86,7 +86,7 @@ impl Build {
     pub(crate) fn log_version(self) -> u32 {
         match self {
             Build::Old => 2,
-            Build::New => 5,
+            Build::New => 7,
         }
     }
 }
@@ -157,7 +157,7 @@ pub(crate) enum Incoming {
     },
     /// An administrator changes who may do what. It does not wait for the answer.
     ChangeAccess(Box<ChangeAccess>),
-    /// Somebody wants a backup.
+    /// An operator wants a backup.
     Backup,
     /// A peer says that this node is no member any more.
     Removed,
@@ -327,13 +327,13 @@ impl Node {
         Ok(())
     }
 
-    /// The first members, if it is one of them: whoever joins knows nobody.
+    /// The first members, if it is one of them: a node that joins knows no other.
     fn founders(&self) -> Vec<NodeId> {
         let founders = (1..=self.settings.nodes as u64).map(NodeId);
         founders.filter(|_| self.id.0 <= self.settings.nodes as u64).collect()
     }
 
-    /// Puts the state of a cluster that begins anew onto the disk.
+    /// Puts the state of a cluster that begins again onto the disk.
     pub(crate) fn furnish(&mut self, state: &SnapshotFile) -> Result<(), String> {
         log::furnish(&self.disk, self.settings.segment_bytes, state)
     }

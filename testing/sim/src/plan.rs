@@ -24,7 +24,7 @@ pub(crate) struct Plan {
     /// The mean time between two faults, and the longest of them.
     pub(crate) fault_pace_us: u64,
     pub(crate) fault_length_us: u64,
-    /// No client is paused alone: all fall silent, and nobody writes anything.
+    /// No client is paused alone: all fall silent, and none writes anything.
     pub(crate) falls_silent: bool,
     /// All nodes begin with an old build, and are upgraded one by one.
     pub(crate) is_upgraded: bool,

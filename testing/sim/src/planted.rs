@@ -187,7 +187,7 @@ mutants! {
     "walk-misses-change" in "core/state/snapshot_map.rs": Core(core::WalkMissesChange);
     "time-restarts-at-zero" in "replica/replica/leadership.rs": Replica(replica::TimeRestartsAtZero);
     "time-from-own-clock" in "replica/replica/leadership.rs": Replica(replica::TimeFromOwnClock);
-    // A leader is lost after nobody has written anything for a while.
+    // A leader is lost after no client has written for a while.
     "forgets-heard-time" in "replica/leader_time.rs": Replica(replica::ForgetsLeaderTime) under SILENCE_AND_LOST_LEADERS;
     "stall-counts-in-full" in "replica/clock.rs": Replica(replica::StallCountsInFull);
     "expiry-outside-the-log" in "replica/replica/proposals.rs": Replica(replica::ExpiryOutsideTheLog);
@@ -215,6 +215,9 @@ mutants! {
     "hidden-name-shown" in "service/hidden_names.rs": Service(service::HiddenNameShown) under REVOCATIONS;
     "stale-grants" in "core/state/table/access.rs": Core(core::StaleGrants) under REVOCATIONS;
     "revoked-waiter-granted" in "core/rules/access.rs": Core(core::RevokedWaiterGranted) under REVOCATIONS;
+    "quota-not-asked" in "core/rules/room.rs": Core(core::QuotaNotAsked) under REVOCATIONS;
+    "quota-without-waits" in "core/state/table/queues.rs": Core(core::QuotaWithoutWaits) under REVOCATIONS;
+    "quota-begins-at-nothing" in "core/state/table/usage.rs": Core(core::QuotaBeginsAtNothing) under REVOCATIONS;
     "expiry-keeps-bytes" in "core/rules/teardown.rs": Core(core::ExpiryKeepsBytes);
     "rules-before-all-read-them" in "replica/replica/rules.rs": Replica(replica::RulesBeforeAllReadThem);
     "rules-of-the-build" in "replica/replica/rules.rs": Replica(replica::RulesOfTheBuild);

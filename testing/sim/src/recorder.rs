@@ -112,7 +112,7 @@ impl Recorder {
     }
 
     /// A process has begun, and has heard nothing. If so many of them do since something was last committed, the time since
-    /// then may be forgotten, so that it counts as if nobody had led.
+    /// then may be forgotten, so that it counts as if there had been no leader.
     pub(crate) fn process_began(&mut self, majority: usize) {
         self.began_since += 1;
         if self.began_since < majority {

@@ -1,4 +1,4 @@
-//! Everything that happens, as one number; and, if somebody reads along, as lines of text. Two runs of
+//! Everything that happens, as one number; and, if asked for, as lines of text. Two runs of
 //! one seed must give the same number.
 
 use crate::history::RealTime;

@@ -1,5 +1,5 @@
 //! Which commands take part, and how. The match below is exhaustive: a command that the lock table
-//! learns does not compile here until somebody has decided where it comes from.
+//! learns does not compile here until it has a row that says where it comes from.
 
 use holdfast_core::Command;
 use holdfast_core::command::Action;

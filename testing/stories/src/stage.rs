@@ -64,15 +64,13 @@ impl Stage {
     }
 
     /// Nothing passes between these nodes and the others, and no client is told.
+    ///
+    /// The client ports of all nodes fall silent, on both sides. A node that finds no leader asks the others on these
+    /// ports, and a client that is told of a leader follows it there: either would lead across the split. Within a
+    /// side, nodes reach each other by their peer ports.
     pub(crate) fn split_off(&self, apart: &[u64]) {
         self.network.cut_peers(|from, to| apart.contains(&from) != apart.contains(&to));
-        // The others pass nothing on to them either.
-        self.silence(apart);
-    }
-
-    /// No node reaches the client ports of these, so it passes nothing on to them and learns of no leader from them.
-    pub(crate) fn silence(&self, nodes: &[u64]) {
-        nodes.iter().for_each(|node| self.network.silence_clients(*node));
+        self.ids().into_iter().for_each(|node| self.network.silence_clients(node));
     }
 
     pub(crate) fn ids(&self) -> Vec<u64> {

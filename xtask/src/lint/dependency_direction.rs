@@ -17,12 +17,14 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("holdfast-proto", &["holdfast-core", "holdfast-fence"]),
     ("holdfast-dashboard", &["holdfast-proto"]),
     ("holdfast-service", &["holdfast-core", "holdfast-proto"]),
+    ("holdfast-jwt", &["holdfast-core", "holdfast-proto", "holdfast-service"]),
     (
         "holdfast-server",
         &[
             "holdfast-core",
             "holdfast-dashboard",
             "holdfast-engine",
+            "holdfast-jwt",
             "holdfast-proto",
             "holdfast-replica",
             "holdfast-service",
@@ -86,7 +88,14 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     (
         "holdfast-conformance",
-        &["holdfast-client", "holdfast-client-core", "holdfast-cluster-kit", "holdfast-fence"],
+        &[
+            "holdfast-client",
+            "holdfast-client-core",
+            "holdfast-cluster-kit",
+            "holdfast-fence",
+            "holdfast-proto",
+            "holdfast-tls",
+        ],
     ),
     (
         "holdfast-stories",

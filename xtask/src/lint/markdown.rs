@@ -127,7 +127,8 @@ fn read_pages(root: &Path) -> Result<Pages, Failure> {
         for entry in fs::read_dir(&directory).map_err(unreadable)? {
             let entry = entry.map_err(unreadable)?;
             let (path, name) = (entry.path(), entry.file_name());
-            if name == "target" || name.to_string_lossy().starts_with('.') {
+            if name == "target" || name == "node_modules" || name.to_string_lossy().starts_with('.')
+            {
                 continue;
             }
             if entry.file_type().map_err(unreadable)?.is_dir() {

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use holdfast_client::Tls;
 use holdfast_client::unary::Unary;
 use holdfast_core::{BuiltInRole, Principal};
 use holdfast_server::{NodeConfig, bootstrap_token, bootstrap_token_file};
@@ -65,11 +66,17 @@ pub(super) async fn run(args: BootstrapArgs, global: &Global) -> Result<ExitCode
     bootstrap_token(&config.data_dir).map_err(|error| wrong(error.to_string()))?;
     let this_node = config.this_node().map_err(|error| wrong(error.to_string()))?;
     let address = config.listen.client.as_ref().unwrap_or(&this_node.client);
+    // The authority of its clients, and of the nodes, is in most clusters the one of its own certificate.
+    let authority = config.tls.as_ref().and_then(|tls| {
+        let of_peers = config.peer_tls.as_ref().map(|tls| tls.ca.clone());
+        tls.client_ca.clone().or(of_peers)
+    });
+    let tls = global.tls.clone().or_else(|| authority.map(Tls::new));
     // Another node has another token.
     let global = Global {
         endpoints: address.to_string(),
         output: global.output,
-        tls: global.tls.clone(),
+        tls,
         auth_file: Some(bootstrap_token_file(&config.data_dir)),
     };
     let calls = global.calls()?.timeout(PATIENCE);

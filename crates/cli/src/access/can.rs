@@ -85,11 +85,11 @@ fn decide(policy: &Policy, args: &CanArgs) -> Verdict {
         return decided(None, words);
     }
     let roles: Vec<&RoleName> =
-        policy.roles.bindings.get(principal).into_iter().flatten().collect();
+        policy.content.roles.bindings.get(principal).into_iter().flatten().collect();
     let mut near = Vec::new();
     for role in &roles {
-        let rules = policy.roles.rules_of(role);
-        for rule in rules.into_iter().filter(|rule| verbs_of(rule).contains(*verb)) {
+        let rules = policy.content.roles.rules_of(role);
+        for rule in rules.into_iter().filter(|rule| allows(verbs_of(rule), *verb)) {
             let words = format!("the role {role} allows {}", in_words(&rule));
             if covers(&rule, name.as_deref()) {
                 return decided(Some((role, rule)), words);
@@ -110,6 +110,16 @@ fn decide(policy: &Policy, args: &CanArgs) -> Verdict {
         }
     };
     decided(None, words)
+}
+
+/// An election is an exclusive lock, so each of the two verbs is enough for both.
+fn allows(verbs: Verbs, verb: Verb) -> bool {
+    match verb {
+        Verb::Exclusive | Verb::Elect => {
+            verbs.contains(Verb::Exclusive) || verbs.contains(Verb::Elect)
+        }
+        _ => verbs.contains(verb),
+    }
 }
 
 fn verbs_of(rule: &Rule) -> Verbs {
@@ -135,10 +145,10 @@ fn parse_verb(text: &str) -> Result<Verb, String> {
 
 #[cfg(test)]
 mod tests {
-    use holdfast_proto::decode;
     use holdfast_proto::v1;
 
     use super::*;
+    use crate::access::policy_file::PolicyContent;
 
     fn policy() -> Policy {
         let rule = |verbs: &[&str], pattern: &str| v1::AccessRule {
@@ -154,9 +164,10 @@ mod tests {
             roles: vec![role.to_owned()],
         };
         let bindings = vec![binding("cert:a", "billing"), binding("cert:b", "admin")];
-        let roles = decode::access_policy(v1::AccessPolicy { roles, bindings }).unwrap();
+        let policy = v1::AccessPolicy { roles, bindings };
+        let content = PolicyContent::of(policy, Vec::new()).unwrap();
         let banned = [Principal::parse("cert:c").unwrap()].into();
-        Policy { generation: 1, roles, tokens: Vec::new(), banned }
+        Policy { generation: 1, content, quota_use: Vec::new(), tokens: Vec::new(), banned }
     }
 
     fn verdict(principal: &str, verb: Verb, name: Option<&str>) -> Verdict {
@@ -190,14 +201,18 @@ mod tests {
     #[test]
     fn the_explanation_decides_as_the_cluster_does() {
         let grants = |principal: &str| {
-            let roles = policy().roles;
+            let roles = policy().content.roles;
             let bound = roles.bindings.get(&Principal::parse(principal).unwrap());
             roles.grants(bound.into_iter().flatten())
         };
         for principal in ["cert:a", "cert:b", "cert:d"] {
             let grants = grants(principal);
             for verb in Verb::ALL.iter().copied() {
-                let verbs = Verbs::of(&[verb]);
+                // An election is an exclusive lock.
+                let enough = match verb {
+                    Verb::Exclusive | Verb::Elect => vec![Verb::Exclusive, Verb::Elect],
+                    _ => vec![verb],
+                };
                 if verb.scope() == Scope::Cluster {
                     let found = verdict(principal, verb, None).is_allowed;
                     assert_eq!(found, grants.allow_cluster(verb), "{principal} {verb:?}");
@@ -205,10 +220,12 @@ mod tests {
                 }
                 for name in ["billing/x", "billing/", "billing", "other"] {
                     let found = verdict(principal, verb, Some(name)).is_allowed;
-                    assert_eq!(found, grants.allow(verbs, name), "{principal} {verb:?} {name}");
+                    let allows = |verb: &Verb| grants.allow(Verbs::of(&[*verb]), name);
+                    assert_eq!(found, enough.iter().any(allows), "{principal} {verb:?} {name}");
                     let prefix = format!("{name}*");
                     let found = verdict(principal, verb, Some(&prefix)).is_allowed;
-                    assert_eq!(found, grants.cover(verbs, name), "{principal} {verb:?} {prefix}");
+                    let covers = |verb: &Verb| grants.cover(Verbs::of(&[*verb]), name);
+                    assert_eq!(found, enough.iter().any(covers), "{principal} {verb:?} {prefix}");
                 }
             }
         }

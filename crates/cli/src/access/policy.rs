@@ -1,15 +1,18 @@
 //! `holdfast access show`, `diff` and `apply`: the policy as a file.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use holdfast_core::Quota;
 use holdfast_proto::v1::access_change::Change;
 use holdfast_proto::{encode, v1};
 use serde::Serialize;
 
 use super::policy_file::{self, Difference, PolicyFile};
-use crate::exit::Problem;
+use super::quota;
+use crate::exit::{Code, Problem};
 use crate::global::{Format, Global};
 use crate::output::{self, Show};
 use crate::text::quoted;
@@ -17,7 +20,10 @@ use crate::text::quoted;
 /// The files differ, as diff(1) has it.
 const DIFFERENT: u8 = 1;
 
-/// Prints the policy as a file for `diff` and `apply`: roles, and the users that have them.
+/// The first line of the file, and its number.
+const GENERATION: &str = "# generation ";
+
+/// Prints the policy as a file for `diff` and `apply`: roles, the users that have them, and quotas.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   holdfast access show > policy.toml
@@ -38,8 +44,10 @@ pub(crate) struct DiffArgs {
 
 /// Makes a policy file the policy of the cluster: all of it at once.
 ///
-/// Roles and users that are not in the file lose what they have. Tokens stay. If another administrator changes the policy
-/// at the same time, nothing is applied.
+/// Roles and users that are not in the file lose what they have, and quotas that are not in it are deleted. Tokens stay.
+/// If another administrator changes the policy at the same time, nothing is applied. Nor is a file that `show` wrote before
+/// the policy was last changed: it would undo that change. The first line of such a file says `# generation N`; without it
+/// the file is applied.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   holdfast access diff policy.toml
@@ -60,7 +68,7 @@ struct Shown {
 
 impl Show for Shown {
     fn to_table(&self) -> String {
-        format!("# generation {}\n{}", self.generation, self.text)
+        format!("{GENERATION}{}\n{}", self.generation, self.text)
     }
 }
 
@@ -82,7 +90,7 @@ impl Show for Differences {
 
 pub(super) async fn show(global: &Global) -> Result<ExitCode, Problem> {
     let found = super::load(&global.calls()?).await?;
-    let policy = PolicyFile::of(&found.roles);
+    let policy = PolicyFile::of(&found.content);
     let text = policy.to_toml()?;
     output::show(global.output, &Shown { generation: found.generation, policy, text })
 }
@@ -90,7 +98,7 @@ pub(super) async fn show(global: &Global) -> Result<ExitCode, Problem> {
 pub(super) async fn diff(args: &DiffArgs, global: &Global) -> Result<ExitCode, Problem> {
     let wanted = policy_file::load(&args.file)?;
     let found = super::load(&global.calls()?).await?;
-    let differences = policy_file::differences(&found.roles, &wanted);
+    let differences = policy_file::differences(&found.content, &wanted);
     let is_same = differences.is_empty();
     output::show(global.output, &Differences { generation: found.generation, differences })?;
     Ok(if is_same { ExitCode::SUCCESS } else { ExitCode::from(DIFFERENT) })
@@ -100,12 +108,20 @@ pub(super) async fn apply(args: &ApplyArgs, global: &Global) -> Result<ExitCode,
     let wanted = policy_file::load(&args.file)?;
     let calls = global.calls()?;
     let found = super::load(&calls).await?;
-    let differences = policy_file::differences(&found.roles, &wanted);
+    let differences = policy_file::differences(&found.content, &wanted);
     let mut generation = found.generation;
     if !differences.is_empty() {
-        let replace = Change::Replace(encode::access::policy(&wanted));
+        check_generation(args, found.generation)?;
+        let mut changes = vec![Change::Replace(encode::access::policy(&wanted.roles))];
+        if found.content.quotas != wanted.quotas {
+            let deleted = found.content.quotas.keys().map(|subject| (subject, Quota::default()));
+            let mut quotas: BTreeMap<_, _> = deleted.collect();
+            quotas.extend(wanted.quotas.iter().map(|(subject, quota)| (subject, *quota)));
+            changes.push(quota::change(quotas.iter().map(|(subject, quota)| (*subject, quota))));
+        }
+        let changes = changes.into_iter().map(|change| v1::AccessChange { change: Some(change) });
         let request = v1::ChangeAccessRequest {
-            changes: vec![v1::AccessChange { change: Some(replace) }],
+            changes: changes.collect(),
             expected_generation: Some(found.generation),
             end_sessions: false,
         };
@@ -116,4 +132,22 @@ pub(super) async fn apply(args: &ApplyArgs, global: &Global) -> Result<ExitCode,
         output::message(&format!("{file} is the policy of the cluster, generation {generation}"));
     }
     output::show(global.output, &Differences { generation, differences })
+}
+
+/// A file that is older than the policy would undo what was changed since, a revocation for example.
+fn check_generation(args: &ApplyArgs, now: u64) -> Result<(), Problem> {
+    let text = std::fs::read_to_string(&args.file).unwrap_or_default();
+    let first = text.lines().next().and_then(|line| line.strip_prefix(GENERATION));
+    match first.and_then(|number| number.trim().parse::<u64>().ok()) {
+        Some(of_file) if of_file < now => {
+            let file = quoted(&args.file.to_string_lossy());
+            let words = format!(
+                "{file} is of generation {of_file}, and the policy is of generation {now}: to apply it would undo what was \
+                 changed since. `holdfast access diff {file}` shows it. Take it up in the file, and write `{GENERATION}{now}` \
+                 in its first line"
+            );
+            Err(Problem::new(Code::Usage, words))
+        }
+        _ => Ok(()),
+    }
 }

@@ -1,4 +1,4 @@
-//! A policy as a file: roles, and which users have them. Tokens are not part of it.
+//! A policy as a file: roles, which users have them, and quotas. Tokens are not part of it.
 //!
 //! ```toml
 //! [[roles.billing.rules]]
@@ -10,13 +10,20 @@
 //!
 //! [users]
 //! "cert:billing" = ["billing", "reader"]
+//!
+//! [quotas."cert:billing"]
+//! locks = 200
+//! rate = 100
+//!
+//! [quotas."reports/*"]
+//! locks = 20
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
 
-use holdfast_core::{BuiltInRole, Roles, Rule};
+use holdfast_core::{BuiltInRole, Quota, QuotaSubject, Roles, Rule};
 use holdfast_proto::{decode, encode, v1};
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +39,41 @@ pub(super) struct PolicyFile {
     roles: BTreeMap<String, RoleEntry>,
     #[serde(default)]
     users: BTreeMap<String, Vec<String>>,
+    #[serde(default)]
+    quotas: BTreeMap<String, QuotaEntry>,
+}
+
+/// What a policy file says.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct PolicyContent {
+    pub(super) roles: Roles,
+    pub(super) quotas: BTreeMap<QuotaSubject, Quota>,
+}
+
+impl PolicyContent {
+    pub(super) fn of(
+        policy: v1::AccessPolicy,
+        quotas: Vec<v1::AccessQuota>,
+    ) -> Result<PolicyContent, String> {
+        let roles = decode::access_policy(policy).map_err(|failure| failure.message)?;
+        let quotas = decode::access_quotas(quotas).map_err(|failure| failure.message)?;
+        Ok(PolicyContent { roles, quotas })
+    }
+}
+
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct QuotaEntry {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    sessions: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    locks: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    waits: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    rate: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    burst: Option<u64>,
 }
 
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,8 +99,12 @@ impl From<v1::AccessRule> for RuleEntry {
 }
 
 impl PolicyFile {
-    pub(super) fn of(roles: &Roles) -> PolicyFile {
-        let policy = encode::access::policy(roles);
+    pub(super) fn of(content: &PolicyContent) -> PolicyFile {
+        let policy = encode::access::policy(&content.roles);
+        let quota = |(subject, quota): (&QuotaSubject, &Quota)| {
+            let Quota { sessions, locks, waits, rate, burst } = *quota;
+            (subject.to_string(), QuotaEntry { sessions, locks, waits, rate, burst })
+        };
         let role = |role: v1::AccessRole| {
             (role.name, RoleEntry { rules: role.rules.into_iter().map(RuleEntry::from).collect() })
         };
@@ -66,6 +112,7 @@ impl PolicyFile {
         PolicyFile {
             roles: policy.roles.into_iter().map(role).collect(),
             users: policy.bindings.into_iter().map(user).collect(),
+            quotas: content.quotas.iter().map(quota).collect(),
         }
     }
 
@@ -74,7 +121,7 @@ impl PolicyFile {
         toml::to_string(self).map_err(broken)
     }
 
-    fn into_wire(self) -> v1::AccessPolicy {
+    fn into_content(self) -> Result<PolicyContent, String> {
         let rule = |rule: RuleEntry| v1::AccessRule {
             verbs: rule.verbs,
             pattern: rule.pattern.unwrap_or_default(),
@@ -84,15 +131,24 @@ impl PolicyFile {
             rules: role.rules.into_iter().map(rule).collect(),
         };
         let binding = |(principal, roles)| v1::AccessBinding { principal, roles };
-        v1::AccessPolicy {
+        let quota = |(subject, quota): (String, QuotaEntry)| {
+            let QuotaEntry { sessions, locks, waits, rate, burst } = quota;
+            v1::AccessQuota { subject, sessions, locks, waits, rate, burst }
+        };
+        let policy = v1::AccessPolicy {
             roles: self.roles.into_iter().map(role).collect(),
             bindings: self.users.into_iter().map(binding).collect(),
+        };
+        let empty = self.quotas.iter().find(|(_, quota)| **quota == QuotaEntry::default());
+        if let Some((subject, _)) = empty {
+            return Err(format!("the quota of {subject} limits nothing; leave it out"));
         }
+        PolicyContent::of(policy, self.quotas.into_iter().map(quota).collect())
     }
 }
 
 /// What the file says, checked as a node checks it.
-pub(super) fn load(path: &Path) -> Result<Roles, Problem> {
+pub(super) fn load(path: &Path) -> Result<PolicyContent, Problem> {
     let wrong = |words: &str| {
         Problem::new(Code::Usage, format!("{}: {}", path.display(), words.trim_end()))
     };
@@ -104,7 +160,7 @@ pub(super) fn load(path: &Path) -> Result<Roles, Problem> {
     parse(&text).map_err(|words| wrong(&words))
 }
 
-fn parse(text: &str) -> Result<Roles, String> {
+fn parse(text: &str) -> Result<PolicyContent, String> {
     let file: PolicyFile = toml::from_str(text).map_err(|error| error.to_string())?;
     for (user, roles) in &file.users {
         for role in roles {
@@ -116,7 +172,7 @@ fn parse(text: &str) -> Result<Roles, String> {
             }
         }
     }
-    decode::access_policy(file.into_wire()).map_err(|failure| failure.message)
+    file.into_content()
 }
 
 /// One thing by which two policies differ.
@@ -134,7 +190,7 @@ impl fmt::Display for Difference {
 }
 
 /// What changes if the second takes the place of the first.
-pub(super) fn differences(before: &Roles, after: &Roles) -> Vec<Difference> {
+pub(super) fn differences(before: &PolicyContent, after: &PolicyContent) -> Vec<Difference> {
     let (before, after) = (statements(before), statements(after));
     let removed = before.difference(&after).map(|what| (false, what));
     let added = after.difference(&before).map(|what| (true, what));
@@ -145,15 +201,17 @@ pub(super) fn differences(before: &Roles, after: &Roles) -> Vec<Difference> {
 }
 
 /// The policy, sentence by sentence.
-fn statements(policy: &Roles) -> BTreeSet<String> {
+fn statements(policy: &PolicyContent) -> BTreeSet<String> {
     let mut all = BTreeSet::new();
-    for (role, rules) in &policy.roles {
+    for (role, rules) in &policy.roles.roles {
         all.insert(format!("role {role}"));
         all.extend(rules.iter().map(|rule| format!("role {role} allows {}", in_words(rule))));
     }
-    for (principal, roles) in &policy.bindings {
+    for (principal, roles) in &policy.roles.bindings {
         all.extend(roles.iter().map(|role| format!("user {principal} has role {role}")));
     }
+    let quotas = policy.quotas.iter();
+    all.extend(quotas.map(|(subject, quota)| format!("quota of {subject}: {quota}")));
     all
 }
 
@@ -165,10 +223,13 @@ pub(super) fn in_words(rule: &Rule) -> String {
 }
 
 #[cfg(test)]
+mod fuzz;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
-    const TEXT: &str = r#"
+    pub(super) const TEXT: &str = r#"
         [[roles.billing.rules]]
         verbs = ["read", "exclusive"]
         pattern = "billing/*"
@@ -176,6 +237,11 @@ mod tests {
         verbs = ["connect"]
         [users]
         "cert:billing" = ["billing", "reader"]
+        [quotas."cert:billing"]
+        locks = 200
+        rate = 100
+        [quotas."reports/*"]
+        waits = 0
     "#;
 
     #[test]
@@ -190,13 +256,16 @@ mod tests {
     fn differences_name_roles_rules_and_users() {
         let before = parse(TEXT).unwrap();
         let after = TEXT.replace("\"exclusive\"", "\"shared\"").replace(", \"reader\"", "");
+        let after = after.replace("locks = 200", "locks = 100");
         let found = differences(&before, &parse(&after).unwrap());
         let lines: Vec<String> = found.iter().map(ToString::to_string).collect();
         assert_eq!(
             lines,
             [
+                "- quota of cert:billing: 200 locks, 100 requests a second",
                 "- role billing allows read exclusive for billing/*",
                 "- user cert:billing has role reader",
+                "+ quota of cert:billing: 100 locks, 100 requests a second",
                 "+ role billing allows read shared for billing/*",
             ]
         );
@@ -210,6 +279,10 @@ mod tests {
             ("billing/*", "bill*ing", "pattern"),
             ("cert:billing", "billing", "principal"),
             ("\"reader\"]", "\"readers\"]", "readers"),
+            ("reports/*", "reports", "a quota is for"),
+            ("waits = 0", "", "limits nothing"),
+            ("waits = 0", "waits = -1", "waits"),
+            ("waits = 0", "burst = 5", "a burst needs a rate"),
             ("verbs = [\"connect\"]", "verbs = [\"read\"]", "without a pattern"),
         ] {
             let words = parse(&TEXT.replace(from, to)).unwrap_err();

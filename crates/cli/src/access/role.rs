@@ -1,15 +1,16 @@
 //! `holdfast access role`: which verbs are allowed for which names.
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use holdfast_core::{BuiltInRole, Roles};
+use holdfast_core::{BuiltInRole, RoleName, Roles};
 use holdfast_proto::v1::access_change::Change;
 use holdfast_proto::{encode, v1};
 use serde::Serialize;
 
 use super::policy_file::RuleEntry;
-use crate::exit::Problem;
+use crate::exit::{Code, Problem};
 use crate::global::Global;
 use crate::output::{self, Show};
 use crate::text::table;
@@ -21,7 +22,7 @@ pub(crate) enum RoleVerb {
     Delete(DeleteArgs),
 }
 
-/// Creates a role, or gives it other rules.
+/// Creates a role, or with --replace gives it other rules.
 ///
 /// A rule is VERBS:PATTERN for locks, or VERBS for the cluster. VERBS are separated by commas. PATTERN is a lock name, or
 /// a prefix and *. To use locks at all, a client needs `connect`.
@@ -33,13 +34,17 @@ Verbs for the cluster:
 
 Examples:
   holdfast access role create billing --allow 'read,exclusive:billing/*' --allow connect
-  holdfast access role create monitor --allow 'read:*' --allow connect,cluster-read,metrics")]
+  holdfast access role create monitor --allow 'read:*' --allow connect,cluster-read,metrics
+  holdfast access role create billing --replace --allow 'read:billing/*' --allow connect")]
 pub(crate) struct CreateArgs {
     /// Lower-case letters, digits, - and _.
     name: String,
     /// What the role allows. Can be given several times.
     #[arg(long = "allow", value_name = "RULE", required = true, value_parser = parse_rule)]
     rules: Vec<v1::AccessRule>,
+    /// Gives other rules to a role that there is. All users who have it have them at once.
+    #[arg(long)]
+    replace: bool,
 }
 
 /// Lists the roles and their rules, with the built-in ones.
@@ -103,17 +108,34 @@ impl Show for RoleList {
 
 pub(super) async fn run(verb: RoleVerb, global: &Global) -> Result<ExitCode, Problem> {
     match verb {
-        RoleVerb::Create(CreateArgs { name, rules }) => {
+        RoleVerb::Create(CreateArgs { name, rules, replace }) => {
+            let found = super::load(&global.calls()?).await?;
+            if !replace && found.content.roles.roles.keys().any(|role| role.as_str() == name) {
+                let words = format!(
+                    "there is a role {name}, and nothing was changed; `holdfast access role list` shows its rules, and \
+                     --replace gives it others"
+                );
+                return Err(Problem::new(Code::Usage, words));
+            }
             let words = format!("the role {name} has {} rules", rules.len());
             let put = Change::PutRole(v1::AccessRole { name, rules });
             super::make(global, vec![put], false, words).await
         }
         RoleVerb::List(_) => {
             let policy = super::load(&global.calls()?).await?;
-            output::show(global.output, &RoleList::of(&policy.roles))
+            output::show(global.output, &RoleList::of(&policy.content.roles))
         }
         RoleVerb::Delete(DeleteArgs { name }) => {
-            let words = format!("deleted the role {name}");
+            let found = super::load(&global.calls()?).await?;
+            let has_it =
+                |roles: &BTreeSet<RoleName>| roles.iter().any(|role| role.as_str() == name);
+            let users = found.content.roles.bindings.iter().filter(|(_, roles)| has_it(roles));
+            let users: Vec<String> = users.map(|(user, _)| user.to_string()).collect();
+            let from = match users.is_empty() {
+                true => "no user had it".to_owned(),
+                false => format!("took it from {}", users.join(", ")),
+            };
+            let words = format!("deleted the role {name}: {from}");
             super::make(global, vec![Change::DeleteRole(name)], false, words).await
         }
     }

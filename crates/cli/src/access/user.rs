@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::Policy;
 use super::token::{self, TokenArgs};
-use crate::exit::Problem;
+use crate::exit::{Code, Problem};
 use crate::global::Global;
 use crate::output::{self, Show};
 use crate::text::table;
@@ -61,7 +61,8 @@ pub(crate) struct ListArgs {}
 
 /// Takes everything from a user: its roles and its tokens; or, with --role, these roles alone.
 ///
-/// The user is granted nothing from then on. Its heartbeats are refused, so its locks end within their TTL.
+/// The user is granted nothing from then on. Its heartbeats are refused, so its locks end within their TTL. The last
+/// administrator cannot be revoked.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   holdfast access user revoke token:billing
@@ -96,7 +97,7 @@ struct User {
 impl Users {
     fn of(policy: &Policy) -> Users {
         let mut users: BTreeMap<String, User> = BTreeMap::new();
-        for (principal, roles) in &policy.roles.bindings {
+        for (principal, roles) in &policy.content.roles.bindings {
             let roles = roles.iter().map(ToString::to_string).collect();
             users.entry(principal.to_string()).or_default().roles = roles;
         }
@@ -108,6 +109,43 @@ impl Users {
         }
         let users = users.into_iter().map(|(principal, user)| User { principal, ..user });
         Users { users: users.collect() }
+    }
+}
+
+impl Users {
+    /// Who creates a user does not mean to give more roles to one who is there.
+    fn check_creation(&self, principal: &Principal) -> Result<(), String> {
+        match self.users.iter().find(|user| user.principal == principal.as_str()) {
+            None => Ok(()),
+            Some(user) if user.is_banned => Err(format!(
+                "everything was taken from {principal}, and nothing was changed; `holdfast access user grant {principal} \
+                 ROLE` lets it act again"
+            )),
+            Some(user) => Err(format!(
+                "there is a user {principal} with the roles {}, and nothing was changed; `holdfast access user grant \
+                 {principal} ROLE` gives it more roles",
+                user.roles.join(", ")
+            )),
+        }
+    }
+
+    /// Whether there is something to take: a typing error must not look like a revocation.
+    fn check_revocation(&self, principal: &Principal, roles: &[String]) -> Result<(), String> {
+        let known = self.users.iter().find(|user| user.principal == principal.as_str());
+        match known {
+            // The roles of a JWT stand in it, so the policy need not name its user.
+            None if principal.as_str().starts_with("jwt:") && roles.is_empty() => Ok(()),
+            None => Err(format!(
+                "there is no user {principal}, and nothing was changed; `holdfast access user list` shows the users"
+            )),
+            Some(user) => match roles.iter().find(|role| !user.roles.contains(role)) {
+                Some(role) => Err(format!(
+                    "{principal} does not have the role {role}, and nothing was changed; its roles are: {}",
+                    user.roles.join(", ")
+                )),
+                None => Ok(()),
+            },
+        }
     }
 }
 
@@ -130,6 +168,12 @@ impl Show for Users {
 }
 
 pub(super) async fn run(verb: UserVerb, global: &Global) -> Result<ExitCode, Problem> {
+    if let UserVerb::Create(CreateArgs { principal, .. }) = &verb {
+        let policy = super::load(&global.calls()?).await?;
+        Users::of(&policy)
+            .check_creation(principal)
+            .map_err(|words| Problem::new(Code::Usage, words))?;
+    }
     match verb {
         UserVerb::Create(CreateArgs { principal, roles, token }) if principal.is_token() => {
             let changes = super::grants(&principal, &roles).collect();
@@ -146,6 +190,10 @@ pub(super) async fn run(verb: UserVerb, global: &Global) -> Result<ExitCode, Pro
             output::show(global.output, &Users::of(&policy))
         }
         UserVerb::Revoke(RevokeArgs { principal, roles, end_sessions }) => {
+            let policy = super::load(&global.calls()?).await?;
+            Users::of(&policy)
+                .check_revocation(&principal, &roles)
+                .map_err(|words| Problem::new(Code::Usage, words))?;
             let ended = if end_sessions { ", and ended its sessions" } else { "" };
             let (changes, words) = match roles.is_empty() {
                 true => (

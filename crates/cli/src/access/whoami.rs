@@ -35,10 +35,8 @@ impl Show for Whoami {
             self.roles.iter().chain(&self.claimed_roles).map(String::as_str).collect();
         let roles = if roles.is_empty() { "none".to_owned() } else { roles.join(", ") };
         let mode = match &*self.mode {
-            "off" => "off: every client may do everything",
-            "permissive" => {
-                "permissive: every client may do everything, and the nodes log what they would deny"
-            }
+            "off" => "off: every client may do everything but see and change the policy",
+            "permissive" => "permissive: as off, and the nodes log what they would deny",
             "required" => "required: a client may do what its roles allow",
             other => other,
         };

@@ -36,10 +36,11 @@ pub(crate) fn run(args: RevokeArgs, global: &Global) -> Result<ExitCode, Problem
             |words: String| Problem::new(Code::Usage, format!("{}: {words}", file.display()));
         let text = fs::read(file).map_err(|error| wrong(error.to_string()))?;
         let details = Details::of_pem(&text).map_err(|error| wrong(error.to_string()))?;
-        match &details.name {
-            Some(name) if name.cluster() == authority.cluster() => revoked.push(details),
-            _ => return Err(wrong("this authority has not signed it".to_owned())),
+        // Its cluster is not enough: an authority before this one may have signed it.
+        if !authority.has_signed(&text) {
+            return Err(wrong("this authority has not signed it".to_owned()));
         }
+        revoked.push(details);
     }
     let serials: Vec<Vec<u8>> = revoked.iter().map(|details| details.serial.clone()).collect();
     let before = args.directory.read_list()?;

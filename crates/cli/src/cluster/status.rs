@@ -499,6 +499,7 @@ mod tests {
             reason: v1::Reason::Overloaded,
             message: "refused".to_owned(),
             may_have_happened: false,
+            retry_after: None,
         });
         assert_eq!(is_served(Err(refused.clone()), false), Err(refused));
     }

@@ -52,6 +52,11 @@ pub(super) async fn look(calls: Unary, probe: Probe, leader: Option<String>) -> 
 }
 
 impl Gathered {
+    /// About the locks with this prefix.
+    pub(super) fn under(prefix: &str) -> Gathered {
+        Gathered { probe: Probe::under(prefix), ..Gathered::default() }
+    }
+
     pub(super) fn take(&mut self, watched: Watched, now: Millis) {
         match watched {
             Watched::Snapshot { locks, .. } => {
@@ -75,10 +80,12 @@ impl Gathered {
         self.trouble = Some(words);
     }
 
-    pub(super) fn see(&mut self, look: Reading, calls: &Unary) {
+    /// An error that stays, such as a denial, ends the command.
+    pub(super) fn see(&mut self, look: Reading, calls: &Unary) -> Result<(), CallError> {
         self.trouble = None;
         match look.cluster {
             Ok(cluster) => self.cluster = cluster,
+            Err(error) if !error.is_retryable() => return Err(error),
             Err(error) => self.trouble = Some(error.to_string()),
         }
         self.sessions = look.sessions.unwrap_or_default();
@@ -96,6 +103,7 @@ impl Gathered {
             self.cluster.nodes.iter().map(|node| node.client_address.clone()).collect();
         self.answers.retain(|address, _| addresses.contains(address));
         self.probe.connect_to(calls, &addresses);
+        Ok(())
     }
 
     /// The client address of the leader.

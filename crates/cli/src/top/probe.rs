@@ -13,7 +13,6 @@ use tokio::time::timeout;
 
 const PATIENCE: Duration = Duration::from_secs(1);
 const SAMPLES_MAX: usize = 120;
-/// An unused lock: a read of it needs a quorum, and changes nothing.
 const NAME: &str = "holdfast top looks here";
 
 /// Of the last samples, in microseconds.
@@ -62,9 +61,16 @@ pub(super) struct Round {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Probe {
     channels: BTreeMap<String, NodeChannel>,
+    /// An unused lock: a read of it needs a quorum, and changes nothing.
+    name: String,
 }
 
 impl Probe {
+    /// That reads a name with this prefix: the caller may see no others.
+    pub(super) fn under(prefix: &str) -> Probe {
+        Probe { name: format!("{prefix}{NAME}"), ..Probe::default() }
+    }
+
     /// To the nodes of the moment.
     pub(super) fn connect_to(&mut self, calls: &Unary, addresses: &[String]) {
         self.channels.retain(|address, _| addresses.contains(address));
@@ -90,7 +96,7 @@ impl Probe {
             }
         }
         if let Some(channel) = leader.and_then(|leader| self.channels.get(&leader)) {
-            round.read = read(channel.clone()).await;
+            round.read = read(channel.clone(), self.name).await;
         }
         round
     }
@@ -104,10 +110,10 @@ async fn own_view(channel: NodeChannel) -> Option<Duration> {
     Some(start.elapsed())
 }
 
-async fn read(channel: NodeChannel) -> Option<Duration> {
+async fn read(channel: NodeChannel, name: String) -> Option<Duration> {
     let mut node = LockServiceClient::new(channel);
     let start = Instant::now();
-    let request = StatusRequest { name: NAME.to_owned(), request_id: 0 };
+    let request = StatusRequest { name, request_id: 0 };
     timeout(PATIENCE, node.status(request)).await.ok()?.ok()?;
     Some(start.elapsed())
 }

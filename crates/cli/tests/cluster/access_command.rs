@@ -15,14 +15,14 @@ use crate::support::{Cluster, PATIENCE, eventually, holdfast, json, output, text
 const DENIED: i32 = 77;
 
 /// A cluster that demands credentials, and the files with the tokens of its users.
-struct Secured {
-    cluster: Cluster,
+pub(crate) struct Secured {
+    pub(crate) cluster: Cluster,
     dir: TempDir,
 }
 
 impl Secured {
     /// With an administrator, whose token is in the file `admin`.
-    async fn start(nodes: u64) -> Secured {
+    pub(crate) async fn start(nodes: u64) -> Secured {
         let cluster = Cluster::start_demanding(nodes).await;
         let secured = Secured { cluster, dir: tempfile::tempdir().unwrap() };
         let mut bootstrap = holdfast();
@@ -39,52 +39,52 @@ impl Secured {
         secured
     }
 
-    fn token_file(&self, name: &str) -> PathBuf {
+    pub(crate) fn token_file(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    fn secret(&self, name: &str) -> String {
+    pub(crate) fn secret(&self, name: &str) -> String {
         std::fs::read_to_string(self.token_file(name)).unwrap().trim().to_owned()
     }
 
-    fn command(&self, user: &str, args: &[&str]) -> Command {
+    pub(crate) fn command(&self, user: &str, args: &[&str]) -> Command {
         let mut command = holdfast();
         command.env("HOLDFAST_ENDPOINTS", self.cluster.endpoints());
         command.env("HOLDFAST_AUTH_FILE", self.token_file(user)).args(args);
         command
     }
 
-    async fn run(&self, user: &str, args: &[&str]) -> Output {
+    pub(crate) async fn run(&self, user: &str, args: &[&str]) -> Output {
         output(self.command(user, args)).await
     }
 
-    async fn done(&self, user: &str, args: &[&str]) -> String {
+    pub(crate) async fn done(&self, user: &str, args: &[&str]) -> String {
         let output = self.run(user, args).await;
         assert!(output.status.success(), "{args:?}: {output:?}");
         text(&output.stdout)
     }
 
-    async fn data(&self, user: &str, args: &[&str]) -> Value {
+    pub(crate) async fn data(&self, user: &str, args: &[&str]) -> Value {
         let output = self.run(user, &[args, &["--output", "json"]].concat()).await;
         assert!(output.status.success(), "{args:?}: {output:?}");
         json(&output)
     }
 
-    async fn denied(&self, user: &str, args: &[&str]) -> String {
+    pub(crate) async fn denied(&self, user: &str, args: &[&str]) -> String {
         let output = self.run(user, args).await;
         assert_eq!(output.status.code(), Some(DENIED), "{args:?}: {output:?}");
         text(&output.stderr)
     }
 
     /// A user whose token is in the file `name`.
-    async fn user(&self, name: &str, role: &str) {
+    pub(crate) async fn user(&self, name: &str, role: &str) {
         let (principal, file) = (format!("token:{name}"), self.token_file(name));
         let file = file.to_str().unwrap();
         self.done("admin", &["access", "user", "create", &principal, "--role", role, "--to", file])
             .await;
     }
 
-    async fn client(&self, name: &str) -> Client {
+    pub(crate) async fn client(&self, name: &str) -> Client {
         let builder =
             Client::builder().auth_file(self.token_file(name)).ttl(Duration::from_secs(5));
         builder.connect(&self.cluster.endpoints()).await.unwrap()
@@ -310,4 +310,89 @@ async fn an_operator_who_is_locked_out_gets_in_by_a_stopped_node() {
     // The next start changes nothing.
     let kept = secured.cluster.data_dir(2).join("access-reset.toml");
     eventually("the node forgets it", PATIENCE, async || (!kept.exists()).then_some(())).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_that_asks_no_caller_who_it_is_has_no_administrators_and_says_how_to_get_one() {
+    let cluster = Cluster::start(1).await;
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("x.token");
+    let create = ["access", "user", "create", "token:x", "--role", "user", "--to"];
+    let create = [&create[..], &[file.to_str().unwrap()]].concat();
+    for args in [&["access", "show"][..], &["access", "user", "list"], &create] {
+        let mut asked = holdfast();
+        asked.env("HOLDFAST_ENDPOINTS", cluster.endpoints()).args(args);
+        let refused = output(asked).await;
+        assert_eq!(refused.status.code(), Some(DENIED), "{args:?}: {refused:?}");
+        let words = text(&refused.stderr);
+        let says = |what: &str| words.contains(what);
+        assert!(says("auth.mode") && says("access bootstrap"), "{args:?}: {words}");
+    }
+    assert!(!file.exists(), "a token that the cluster does not know is of no use");
+    let mut bootstrap = holdfast();
+    bootstrap.args(["access", "bootstrap", "--config", &cluster.config_path(1)]);
+    let refused = output(bootstrap).await;
+    assert!(text(&refused.stderr).contains("auth.mode"), "{refused:?}");
+    let mut whoami = holdfast();
+    whoami.env("HOLDFAST_ENDPOINTS", cluster.endpoints()).args(["access", "whoami"]);
+    let told = output(whoami).await;
+    assert!(text(&told.stdout).contains("off: every client may do everything"), "{told:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_of_one_prefix_uses_it_and_hears_which_verb_is_missing_elsewhere() {
+    let secured = Secured::start(1).await;
+    let allow = ["--allow", "read,exclusive:billing/*", "--allow", "connect"];
+    let role = [&["access", "role", "create", "billing"][..], &allow].concat();
+    secured.done("admin", &role).await;
+    secured.user("billing", "billing").await;
+    let freeze = |prefix| ["freeze", prefix, "--for", "1m", "--reason", "a test"];
+    secured.done("admin", &freeze("billing/frozen/")).await;
+    secured.done("admin", &freeze("secret/")).await;
+    let listed = secured.data("billing", &["ls", "billing/"]).await;
+    assert!(listed["locks"].as_array().unwrap().is_empty(), "{listed}");
+    let freezes = secured.done("billing", &["freezes"]).await;
+    assert!(freezes.contains("billing/frozen/") && !freezes.contains("secret/"), "{freezes}");
+    for (args, what) in [
+        (&["lock", "other", "--", "true"][..], "exclusive for \"other\""),
+        (&["lock", "--shared", "billing/a", "--", "true"], "shared for \"billing/a\""),
+        (&["ls"], "read for all names"),
+        (&["cluster", "status"], "cluster-read"),
+        // A denial is not an outage.
+        (&["top", "billing/"], "cluster-read"),
+    ] {
+        let words = secured.denied("billing", args).await;
+        assert!(words.contains(what), "{args:?}: {words}");
+    }
+    let allow = ["--allow", "read:billing/*", "--allow", "connect,cluster-read"];
+    let role = [&["access", "role", "create", "watcher"][..], &allow].concat();
+    secured.done("admin", &role).await;
+    secured.user("watcher", "watcher").await;
+    let top = secured.done("watcher", &["top", "billing/"]).await;
+    assert!(top.contains("leads in term") && top.contains("median"), "{top}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_revocation_that_takes_nothing_or_the_last_administrator_is_refused() {
+    let secured = Secured::start(1).await;
+    secured.user("worker", "user").await;
+    let refused = async |args: &[&str]| {
+        let output = secured.run("admin", args).await;
+        assert_eq!(output.status.code(), Some(64), "{args:?}: {output:?}");
+        text(&output.stderr)
+    };
+    let words = refused(&["access", "user", "revoke", "token:nope"]).await;
+    assert!(words.contains("no user token:nope") && words.contains("user list"), "{words}");
+    let words = refused(&["access", "user", "revoke", "token:worker", "--role", "admin"]).await;
+    assert!(words.contains("does not have the role admin"), "{words}");
+    let words = refused(&["access", "user", "revoke", "token:admin"]).await;
+    assert!(words.contains("no administrator would be left"), "{words}");
+    let policy = secured.dir.path().join("policy.toml");
+    std::fs::write(&policy, "[users]\n\"token:worker\" = [\"user\"]\n").unwrap();
+    let words = refused(&["access", "apply", policy.to_str().unwrap()]).await;
+    assert!(words.contains("no administrator would be left"), "{words}");
+    // With a second one it may go.
+    secured.user("second", "admin").await;
+    secured.done("second", &["access", "user", "revoke", "token:admin"]).await;
+    secured.denied("admin", &["access", "user", "list"]).await;
 }

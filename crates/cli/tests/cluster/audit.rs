@@ -29,8 +29,21 @@ fn position(line: &Value) -> (u64, u64) {
     (line["index"].as_u64().unwrap(), line["number"].as_u64().unwrap())
 }
 
-fn is_event(line: &Value) -> bool {
-    !["leadership", "membership", "gap", "beginning"].iter().any(|kind| line["event"] == *kind)
+/// Lines of other kinds have the position of the event before them.
+const OTHER_LINES: [&str; 9] = [
+    "leadership",
+    "membership",
+    "gap",
+    "beginning",
+    "denied",
+    "would_be_denied",
+    "login",
+    "requested",
+    "notes_lost",
+];
+
+pub(crate) fn is_event(line: &Value) -> bool {
+    !OTHER_LINES.iter().any(|kind| line["event"] == *kind)
 }
 
 fn of_kind<'a>(lines: &'a [Value], kind: &str) -> Vec<&'a Value> {

@@ -9,12 +9,12 @@ use crate::support::{
     metric, metrics, output, run, text, words,
 };
 
-const NOBODY: &str = "127.0.0.1:1";
+const NO_NODE: &str = "127.0.0.1:1";
 
 /// Without a cluster.
 async fn alone(args: &[&str]) -> (Option<i32>, String, String) {
     let mut command = holdfast();
-    command.args(args).env("HOLDFAST_ENDPOINTS", NOBODY);
+    command.args(args).env("HOLDFAST_ENDPOINTS", NO_NODE);
     let output = output(command).await;
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }

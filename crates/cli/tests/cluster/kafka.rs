@@ -11,6 +11,7 @@ use holdfast_proto::v1::acquire_response::Outcome;
 use rskafka::record::Record;
 use serde_json::Value;
 
+use crate::audit::is_event;
 use crate::servers::kafka::KafkaServer;
 use crate::support::{
     Cluster, ClusterOptions, PlainSession, data, eventually, hold, json_lines, metric, metrics,
@@ -59,15 +60,15 @@ fn position(line: &Value) -> Position {
     (line["index"].as_u64().unwrap(), line["number"].as_u64().unwrap())
 }
 
-fn is_event(line: &Value) -> bool {
-    line["event"] != "leadership" && line["event"] != "gap"
-}
-
-/// Each node has its own wall clock; the rest is the same on all.
-fn without_wall_time(line: &Value) -> Value {
+/// Each node has its own wall clock, and knows from where clients came to it; the rest is the same on all.
+fn without_own_fields(line: &Value) -> Value {
     let mut line = line.clone();
+    let fields = line.as_object_mut().unwrap();
     for field in ["time", "unix_ms"] {
-        assert!(line.as_object_mut().unwrap().remove(field).is_some(), "{field} is missing");
+        assert!(fields.remove(field).is_some(), "{field} is missing");
+    }
+    for field in ["principal", "credential", "address", "protocol", "forwarded_by"] {
+        fields.remove(field);
     }
     line
 }
@@ -205,9 +206,9 @@ async fn a_killed_leader_and_a_broker_that_comes_back_in_time_lose_nothing(
     let begun = position(&first.value);
     assert!(happened.range(..begun).all(|(_, line)| line["names"][0] != "the first"));
     let expected: Vec<Value> =
-        happened.range(begun..).map(|(_, line)| without_wall_time(line)).collect();
+        happened.range(begun..).map(|(_, line)| without_own_fields(line)).collect();
     let found: Vec<Value> =
-        events.values().map(|record| without_wall_time(&record.value)).collect();
+        events.values().map(|record| without_own_fields(&record.value)).collect();
     assert!(found.len() as f64 >= 60.0 * EVENTS_PER_TURN, "{}", found.len());
     assert_eq!(found.len(), expected.len());
     for (found, expected) in found.iter().zip(&expected) {

@@ -192,7 +192,38 @@ fn the_configuration_in_the_kubernetes_manifest_is_one() {
         let config = holdfast_server::NodeConfig::from_toml(&text).unwrap();
         assert_eq!((config.node, config.nodes.len()), (node, 3));
         assert!(config.nodes.iter().all(|member| member.http.is_some()));
+        is_secured(&config);
         assert_eq!(config.listen.client.unwrap().to_string(), "0.0.0.0:7420");
+    }
+}
+
+/// All ports speak TLS, and the node demands credentials.
+fn is_secured(config: &holdfast_server::NodeConfig) {
+    assert!(!config.insecure && config.tls.is_some() && config.peer_tls.is_some(), "{config:?}");
+    assert_eq!(config.auth.mode, holdfast_server::AuthMode::Required);
+}
+
+#[test]
+fn the_configurations_for_docker_compose_and_systemd_are_secured_ones() {
+    let compose = read("deploy/docker/compose.yaml");
+    let (_, after) = compose.split_once("    content: |\n").unwrap();
+    let lines = after.lines().take_while(|line| line.is_empty() || line.starts_with("      "));
+    let text: String = lines.flat_map(|line| [line.trim_start(), "\n"]).collect();
+    for node in 1..=3 {
+        let text = text.replace("NODE", &node.to_string());
+        is_secured(&holdfast_server::NodeConfig::from_toml(&text).unwrap());
+    }
+    let config = holdfast_server::NodeConfig::from_toml(&read("deploy/systemd/node.toml")).unwrap();
+    is_secured(&config);
+    // The unit hands over what the file names.
+    let (unit, tls) = (read("deploy/systemd/holdfast.service"), config.tls.unwrap());
+    for path in [Some(tls.cert), Some(tls.key), tls.client_ca].into_iter().flatten() {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        assert_eq!(path.parent().unwrap().to_str(), Some("/run/credentials/holdfast.service"));
+        assert!(
+            unit.contains(&format!("\nLoadCredential={name}:/etc/holdfast/{name}\n")),
+            "{name}"
+        );
     }
 }
 
@@ -200,6 +231,7 @@ fn the_configuration_in_the_kubernetes_manifest_is_one() {
 fn the_configuration_for_a_container_is_one() {
     let config = holdfast_server::NodeConfig::from_toml(&read("deploy/docker/node.toml")).unwrap();
     assert_eq!((config.node, config.nodes.len()), (1, 3));
+    is_secured(&config);
     assert!(config.nodes.iter().all(|member| !member.client.is_unspecified()));
     assert_eq!(config.listen.http.unwrap().to_string(), "0.0.0.0:7422");
 }

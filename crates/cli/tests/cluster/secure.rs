@@ -8,6 +8,7 @@ use crate::command_line::Dev;
 use crate::support::{
     PATIENCE, cluster_slot, eventually, free_base_port, holdfast, json, output, text,
 };
+use crate::tls_cluster::TlsCluster;
 
 const DENIED: i32 = 77;
 
@@ -109,4 +110,16 @@ async fn dev_secure_serves_clients_with_its_configuration_file_and_tells_others_
     let taken = output(with_config(dir.path(), &["lock", "a", "--", "true"])).await;
     assert!(taken.status.success(), "{taken:?}");
     assert_eq!(dev.ended_by_one_signal().await, Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_with_tls_announces_its_http_port_with_https() {
+    let secured = TlsCluster::start(1, "").await;
+    eventually("the node announces its HTTP port", PATIENCE, || {
+        let log = secured.cluster.log_of(1);
+        let line =
+            log.lines().find(|line| line.contains("health and metrics on")).map(str::to_owned);
+        std::future::ready(line.inspect(|line| assert!(line.contains(" https://"), "{line}")))
+    })
+    .await;
 }

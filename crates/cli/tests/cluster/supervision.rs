@@ -1,4 +1,4 @@
-//! What `holdfast lock` promises about the command when it is itself in trouble: nobody reads its words, it is
+//! What `holdfast lock` promises about the command when it is itself in trouble: its words are not read, it is
 //! suspended, or one of its locks ends while it cannot look.
 
 use std::io::{BufRead, BufReader};
@@ -19,7 +19,7 @@ const GRACE: Duration = Duration::from_secs(3);
 /// Writes the time to `alive` again and again.
 const ALIVE: &str = "echo $$ > pid; while :; do date +%s%N > alive; sleep 0.02; done";
 
-/// The writing end of a pipe that is full; nobody reads while the other end lives.
+/// The writing end of a pipe that is full; it is not read while the other end lives.
 pub(crate) fn full_pipe() -> (OwnedFd, tokio::net::unix::pipe::Receiver) {
     let (writer, reader) = tokio::net::unix::pipe::pipe().unwrap();
     while writer.try_write(&[b'.'; 4096]).is_ok() {}
@@ -163,7 +163,7 @@ async fn suspended_the_outer_of_two_stops_the_command_of_the_inner() {
 async fn suspended_while_it_waits_it_stops_as_any_program() {
     let fixture = CommandFixture::start().await;
     data(&fixture.cluster, 0, &["acquire", "a", "--ttl", "60s"]).await;
-    // In a group of its own: in one that nobody could continue, which the tests' may be, nobody is stopped either.
+    // In a group of its own: in an orphaned one, which the tests' may be, no process is stopped.
     let mut lock = fixture.holdfast(&["lock", "a", "--", "touch", "ran"]);
     let process = lock.process_group(0).spawn().unwrap();
     fixture.has_waiter("a").await;

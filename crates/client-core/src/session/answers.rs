@@ -1,6 +1,7 @@
 //! What answers and notices change.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use holdfast_proto::v1::acquire_response::Outcome as AcquireOutcome;
 use holdfast_proto::v1::answer::Result as AnswerResult;
@@ -11,9 +12,10 @@ use holdfast_proto::{Guarantee, v1};
 
 use super::convert::converted;
 use super::output::{Output, Queued};
-use super::request::{Outcome, Request, Success, What};
+use super::request::{Operation, Outcome, Request, Success};
 use super::state::State;
-use crate::error::{Cycle, LossReason, Lost, Rejection, RequestError, Since};
+use crate::backoff::Backoff;
+use crate::error::{Cycle, LossReason, Lost, Rejection, RequestError, Since, retry_after};
 use crate::hold::{Hold, HoldKey, ReleaseOutcome};
 use crate::lease::{LocalTime, LogicalTime, RenewalId, safe_end};
 use crate::tier::{Tier, guarantee_of};
@@ -68,7 +70,11 @@ impl<C> State<C> {
     fn on_answer(&mut self, now: LocalTime, answer: Answer) -> Verdict {
         let id = answer.request_id;
         let verdict = match answer.result {
-            Some(AnswerResult::Failure(failure)) => self.on_failure(now, id, failure),
+            Some(AnswerResult::Failure(failure)) => {
+                #[cfg(feature = "planted")]
+                self.trust_failure(now);
+                self.on_failure(now, id, failure)
+            }
             Some(result) => {
                 let sent_at = self.requests.first_sent_at(id);
                 #[cfg(feature = "planted")]
@@ -93,7 +99,8 @@ impl<C> State<C> {
         match notice.kind {
             Some(NoticeKind::Queued(v1::Queued { request_id, position })) => {
                 // The answer to a convert is not found again by what it holds: it stays unacknowledged.
-                let entry = self.requests.get(request_id).filter(|entry| entry.what.is_acquire());
+                let entry =
+                    self.requests.get(request_id).filter(|entry| entry.operation.is_acquire());
                 if let Some(call) = entry.map(|entry| entry.call) {
                     self.outputs.push_back(Output::Queued(Queued { call, position }));
                     self.requests.mark_waiting(request_id);
@@ -127,7 +134,7 @@ impl<C> State<C> {
     }
 
     fn on_failure(&mut self, now: LocalTime, id: u64, failure: Failure) -> Verdict {
-        let what = self.requests.get(id).map(|entry| &entry.what);
+        let operation = self.requests.get(id).map(|entry| &entry.operation);
         match failure.reason() {
             // An older node does not know what it was asked, nor under which id. Callers who looked at a lock ask by
             // calls.
@@ -137,7 +144,11 @@ impl<C> State<C> {
             }
             Reason::UnknownSession => return Verdict::SessionLost(LossReason::SessionExpired),
             // A full disk too is the node's own trouble: the others may choose another leader.
-            Reason::NotLeader | Reason::NoQuorum | Reason::ShuttingDown | Reason::OutOfSpace
+            Reason::NotLeader
+            | Reason::NoQuorum
+            | Reason::ShuttingDown
+            | Reason::OutOfSpace
+            | Reason::AuditUnavailable
                 if failure.retryable =>
             {
                 return Verdict::Move { leader: failure.leader, words: failure.message };
@@ -145,20 +156,23 @@ impl<C> State<C> {
             // The frame that carries the retry carries the mark of that time too, which is what makes
             // room if there were too many unacknowledged answers.
             _ if failure.retryable => {
-                self.on_sent_back(now, id);
-                return Verdict::GoOn;
+                let retry_after = retry_after(&failure);
+                if retry_after.is_none_or(|told| self.may_wait(now, id, told)) {
+                    self.on_sent_back(now, id, retry_after);
+                    return Verdict::GoOn;
+                }
             }
             Reason::AnswerDiscarded if self.requests.is_waiting(id) => {
                 self.on_wait_ended_unseen(now, id);
                 return Verdict::GoOn;
             }
             // A session that may not even be kept alive is better resumed elsewhere.
-            _ if matches!(what, Some(What::KeepAlive)) => {
+            _ if matches!(operation, Some(Operation::Heartbeat)) => {
                 return Verdict::Move { leader: failure.leader, words: failure.message };
             }
             _ => {}
         }
-        let closes = matches!(what, Some(What::Close));
+        let closes = matches!(operation, Some(Operation::Close));
         if let Some(hold) = self.hold_gone(id, failure.reason()) {
             self.end_hold(hold.key.acquire, &hold.name, LossReason::Ended);
             // Its guard may be gone, and the session knows it no more.
@@ -167,10 +181,10 @@ impl<C> State<C> {
             self.settle(id, Err(lost));
             return Verdict::GoOn;
         }
-        let outcome = match what {
+        let outcome = match operation {
             // Refused or not, the client is done with its session.
-            Some(What::Close) => Ok(Success::Closed),
-            Some(What::Asked(request)) => self.refused(id, request, failure),
+            Some(Operation::Close) => Ok(Success::Closed),
+            Some(Operation::OfProgram(request)) => self.refused(id, request, failure),
             _ => Err(RequestError::Rejected(Rejection::of(failure))),
         };
         self.settle(id, outcome);
@@ -179,7 +193,7 @@ impl<C> State<C> {
 
     /// The hold that is no more, if the refusal of a request says so.
     fn hold_gone(&self, id: u64, reason: Reason) -> Option<Arc<Hold>> {
-        let What::Asked(request) = &self.requests.get(id)?.what else { return None };
+        let Operation::OfProgram(request) = &self.requests.get(id)?.operation else { return None };
         match (request, reason) {
             (Request::Renew { hold, .. } | Request::Proclaim { hold, .. }, Reason::NotHeld)
             | (Request::Transfer { hold, .. }, Reason::NotHeld)
@@ -212,12 +226,22 @@ impl<C> State<C> {
         Err(RequestError::Rejected(Rejection::of(failure)))
     }
 
+    /// Whether the caller still waits when the request may be sent again, or must, because the request may have been
+    /// carried out.
+    fn may_wait(&self, now: LocalTime, id: u64, told: Duration) -> bool {
+        if self.requests.was_sent_before(id) {
+            return true;
+        }
+        let caller = self.requests.get(id).and_then(|entry| entry.caller.as_ref());
+        caller.is_none_or(|caller| now.0 + Backoff::longest_after(told) < caller.waits_until.0)
+    }
+
     /// The node did not carry it out, and it is to be sent again.
-    fn on_sent_back(&mut self, now: LocalTime, id: u64) {
+    fn on_sent_back(&mut self, now: LocalTime, id: u64, retry_after: Option<Duration>) {
         self.requests.mark_sent_back(id);
         let Some(entry) = self.requests.get(id) else { return };
         if entry.is_worth_retrying() {
-            let due = LocalTime(now.0 + self.backoff.next_delay());
+            let due = LocalTime(now.0 + self.backoff.delay_after(retry_after));
             self.retries_due.insert((due, id));
         } else if !entry.is_abandoned {
             self.requests.settle(id);
@@ -229,7 +253,7 @@ impl<C> State<C> {
     /// grant would have been told from the hold.
     fn on_wait_ended_unseen(&mut self, now: LocalTime, id: u64) {
         let Some((entry, first_sent_at)) = self.requests.settle(id) else { return };
-        let own_wait = entry.what.own_wait();
+        let own_wait = entry.operation.own_wait();
         let may_be_over = first_sent_at.is_none_or(|at| safe_end(at, own_wait) <= now);
         let error = match may_be_over {
             true => RequestError::TimedOut,
@@ -241,8 +265,8 @@ impl<C> State<C> {
 
     fn on_result(&mut self, id: u64, result: AnswerResult) -> Verdict {
         let Some((entry, _)) = self.requests.settle(id) else { return Verdict::GoOn };
-        let outcome = match (&entry.what, result) {
-            (What::Asked(request), AnswerResult::Acquire(response)) => match request {
+        let outcome = match (&entry.operation, result) {
+            (Operation::OfProgram(request), AnswerResult::Acquire(response)) => match request {
                 Request::Convert { hold, .. } => converted(hold, response),
                 request => {
                     // A caller that is gone gets no guard, and nothing would ever release the locks.
@@ -250,45 +274,48 @@ impl<C> State<C> {
                     self.acquired(id, entry.call, request, response, is_wanted)
                 }
             },
-            (What::Cancel { target, .. }, AnswerResult::Cancel(response)) => {
+            (Operation::Cancel { target, .. }, AnswerResult::Cancel(response)) => {
                 self.on_cancelled(*target, response);
                 return Verdict::GoOn;
             }
             (
-                What::Asked(Request::Release { .. }) | What::GiveBack(_),
+                Operation::OfProgram(Request::Release { .. }) | Operation::GiveBack(_),
                 AnswerResult::Release(response),
             ) => match ReleaseOutcome::from_wire(response.outcome()) {
                 Some(outcome) => Ok(Success::Released(outcome)),
                 None => Err(RequestError::Rejected(Rejection::unknown_outcome())),
             },
-            (What::Asked(Request::Renew { hold, .. }), AnswerResult::Renew(response)) => {
+            (Operation::OfProgram(Request::Renew { hold, .. }), AnswerResult::Renew(response)) => {
                 if let Some(mut leases) = self.leases() {
                     let deadline = response.deadline_ms.map(LogicalTime);
                     leases.renewed(hold.lease, RenewalId(id), deadline);
                 }
                 Ok(Success::Renewed)
             }
-            (What::Asked(Request::Proclaim { .. }), AnswerResult::Proclaim(_)) => {
+            (Operation::OfProgram(Request::Proclaim { .. }), AnswerResult::Proclaim(_)) => {
                 Ok(Success::Proclaimed)
             }
-            (What::Asked(Request::Transfer { hold, .. }), AnswerResult::Transfer(response)) => {
+            (
+                Operation::OfProgram(Request::Transfer { hold, .. }),
+                AnswerResult::Transfer(response),
+            ) => {
                 self.end_hold(hold.key.acquire, &hold.name, LossReason::Transferred);
                 Ok(Success::Transferred(response.token))
             }
-            (What::Asked(Request::Status { .. }), AnswerResult::Status(response)) => {
+            (Operation::OfProgram(Request::Status { .. }), AnswerResult::Status(response)) => {
                 Ok(Success::Status(response))
             }
-            (What::Close, AnswerResult::Close(_)) => {
+            (Operation::Close, AnswerResult::Close(_)) => {
                 self.complete(entry.caller, Ok(Success::Closed));
                 return Verdict::Closed;
             }
-            (What::KeepAlive, AnswerResult::KeepAlive(_)) => return Verdict::GoOn,
+            (Operation::Heartbeat, AnswerResult::KeepAlive(_)) => return Verdict::GoOn,
             _ => {
                 let words = "an answer that does not fit its request".to_owned();
                 Err(RequestError::Rejected(Rejection::unknown(words)))
             }
         };
-        self.note_settled(&entry.what);
+        self.note_settled(&entry.operation);
         self.complete(entry.caller, outcome);
         Verdict::GoOn
     }
@@ -333,15 +360,15 @@ impl<C> State<C> {
             Some(CancelOutcome::AllAlreadyGranted(all)) => all.grants,
             _ => Vec::new(),
         };
-        match &entry.what {
+        match &entry.operation {
             // The hold is the guard's, whether it was converted or not.
-            What::Asked(Request::Convert { hold, .. }) => {
+            Operation::OfProgram(Request::Convert { hold, .. }) => {
                 grants.iter().for_each(|grant| hold.convert(grant));
             }
-            what if what.is_acquire() => self.give_back(target, grants),
+            operation if operation.is_acquire() => self.give_back(target, grants),
             _ => {}
         }
-        self.note_settled(&entry.what);
+        self.note_settled(&entry.operation);
     }
 
     /// Releases what was granted and is not wanted.
@@ -354,7 +381,7 @@ impl<C> State<C> {
             let acquire_request_id = acquire_of(id, &grant);
             let tier = Tier::of(guarantee_of(&grant)).to_wire().into();
             let v1::Grant { name, token, .. } = grant;
-            self.stage_own(What::GiveBack(v1::ReleaseRequest {
+            self.stage_own(Operation::GiveBack(v1::ReleaseRequest {
                 name,
                 token,
                 acquire_request_id,
@@ -402,21 +429,31 @@ impl<C> State<C> {
     /// Takes a request out, and tells its caller.
     pub(super) fn settle(&mut self, id: u64, outcome: Outcome) {
         if let Some((entry, _)) = self.requests.settle(id) {
-            self.note_settled(&entry.what);
+            self.note_settled(&entry.operation);
             self.complete(entry.caller, outcome);
         }
     }
 
-    pub(super) fn note_settled(&mut self, what: &What) {
-        match what {
-            What::Asked(Request::Convert { hold, .. }) => self.stop_converting(hold),
-            What::Asked(Request::Release { hold }) => self.end_release(hold),
+    pub(super) fn note_settled(&mut self, operation: &Operation) {
+        match operation {
+            Operation::OfProgram(Request::Convert { hold, .. }) => self.stop_converting(hold),
+            Operation::OfProgram(Request::Release { hold }) => self.end_release(hold),
             _ => {}
         }
     }
 
+    /// A mistake: what was refused does not keep a session alive.
+    #[cfg(feature = "planted")]
+    pub(crate) fn trust_failure(&mut self, now: LocalTime) {
+        if crate::planted::Bug::FailureIsSample.is_active()
+            && let Some(mut leases) = self.leases()
+        {
+            leases.answered(now, LogicalTime(0));
+        }
+    }
+
     fn note_time_of(&mut self, id: u64, sent_at: Option<LocalTime>, result: &AnswerResult) {
-        let Some(tier) = self.requests.get(id).map(|entry| entry.what.tier()) else { return };
+        let Some(tier) = self.requests.get(id).map(|entry| entry.operation.tier()) else { return };
         if let (Some(sent_at), Some(time)) = (sent_at, logical_time_of(result))
             && let Some(mut leases) = self.leases()
         {

@@ -17,7 +17,7 @@ use crate::hold::Hold;
 impl<C> State<C> {
     /// Sends a parked request that is about a hold, or lets it wait for the answer to the hold's conversion.
     pub(super) fn start(&mut self, id: u64) {
-        let request = self.requests.get(id).and_then(|entry| entry.what.request());
+        let request = self.requests.get(id).and_then(|entry| entry.operation.request());
         let Some((request, hold)) = request.and_then(|it| Some((it, Arc::clone(it.hold()?))))
         else {
             return;

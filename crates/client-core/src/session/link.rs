@@ -10,12 +10,12 @@ use holdfast_proto::failure::refused;
 use holdfast_proto::v1::answer::Result as AnswerResult;
 use holdfast_proto::v1::{Failure, OpenSessionResponse, Reason, ServerFrame};
 
-use super::Session;
+use super::SessionMachine;
 use super::answers::Verdict;
 use super::output::{NotOpened, Output};
 use super::state::Hello;
 use crate::connect_errors::{Contact, REFUSED_PATIENCE};
-use crate::error::{LossReason, Rejection, RequestError};
+use crate::error::{LossReason, Rejection, RequestError, retry_after};
 use crate::lease::LocalTime;
 
 /// Within this time a node has to answer the hello, or the next one is asked.
@@ -26,7 +26,7 @@ const SETTLING_TIME: Duration = Duration::from_millis(250);
 
 /// A leader that takes the connection and then says nothing costs a second or two. A session that could end of that
 /// stays where it is.
-const APPROACH_LEASE_SPAN_MIN: Duration = Duration::from_secs(6);
+const MOVE_LEASE_SPAN_MIN: Duration = Duration::from_secs(6);
 
 #[derive(Debug)]
 pub(super) enum Link {
@@ -45,7 +45,7 @@ pub(super) enum Link {
         address: String,
         hello: Hello,
         until: LocalTime,
-        is_approach: bool,
+        is_move: bool,
     },
     Open(OpenLink),
     Finished,
@@ -55,34 +55,34 @@ pub(super) enum Link {
 #[derive(Debug)]
 pub(super) struct OpenLink {
     address: String,
-    approach: Approach,
+    move_to_leader: MoveToLeader,
     /// Since when the connection has no room for what is to be sent.
     pub(super) blocked_since: Option<LocalTime>,
 }
 
 /// Whether the session moves on to the leader.
 #[derive(Debug)]
-enum Approach {
+enum MoveToLeader {
     No,
     At(LocalTime, String),
     Connecting(String),
 }
 
 impl Link {
-    pub(super) fn stop_approach(&mut self) {
+    pub(super) fn cancel_move(&mut self) {
         if let Link::Open(open) = self {
-            open.approach = Approach::No;
+            open.move_to_leader = MoveToLeader::No;
         }
     }
 }
 
-impl<C> Session<C> {
+impl<C> SessionMachine<C> {
     /// There is a connection, as [`Output::Connect`] asked for. False if it is not wanted any more; otherwise it is the
     /// present one once the outputs were polled.
     pub fn handle_connected(&mut self, now: LocalTime) -> bool {
-        let (address, is_approach) = match &mut self.link {
+        let (address, is_move) = match &mut self.link {
             Link::Connecting { address } => (std::mem::take(address), false),
-            Link::Open(OpenLink { approach: Approach::Connecting(leader), .. }) => {
+            Link::Open(OpenLink { move_to_leader: MoveToLeader::Connecting(leader), .. }) => {
                 let leader = std::mem::take(leader);
                 self.state.stream_broke();
                 self.disconnect(true);
@@ -93,7 +93,7 @@ impl<C> Session<C> {
         };
         let hello = self.state.hello(&self.config.settings, now);
         let until = LocalTime(now.0 + HELLO_TIMEOUT);
-        self.link = Link::Greeting { address, hello, until, is_approach };
+        self.link = Link::Greeting { address, hello, until, is_move };
         true
     }
 
@@ -111,7 +111,7 @@ impl<C> Session<C> {
                 self.on_no_stream(now, &address, contact, failure);
             }
             // It is served where it is.
-            Link::Open(open) => open.approach = Approach::No,
+            Link::Open(open) => open.move_to_leader = MoveToLeader::No,
             _ => {}
         }
     }
@@ -174,12 +174,12 @@ impl<C> Session<C> {
                 self.on_hello_unanswered(now, "no answer to the hello within a second");
             }
             Link::Open(open) => {
-                if let Approach::At(at, leader) = &mut open.approach
+                if let MoveToLeader::At(at, leader) = &mut open.move_to_leader
                     && *at <= now
                 {
                     let leader = std::mem::take(leader);
                     self.state.outputs.push_back(Output::Connect { address: leader.clone() });
-                    open.approach = Approach::Connecting(leader);
+                    open.move_to_leader = MoveToLeader::Connecting(leader);
                 }
                 self.state.stage_heartbeat_if_due(now);
                 self.state.stage_due_retries(now);
@@ -194,13 +194,13 @@ impl<C> Session<C> {
         match &self.link {
             Link::Paused { until } | Link::Greeting { until, .. } => Some(*until),
             Link::Open(open) => {
-                let approach = match &open.approach {
-                    Approach::At(at, _) => Some(*at),
+                let move_at = match &open.move_to_leader {
+                    MoveToLeader::At(at, _) => Some(*at),
                     _ => None,
                 };
                 let patience = self.state.answer_patience;
                 let blocked = open.blocked_since.map(|since| LocalTime(since.0 + patience));
-                [self.state.next_due(), approach, blocked].into_iter().flatten().min()
+                [self.state.next_due(), move_at, blocked].into_iter().flatten().min()
             }
             Link::Idle | Link::Connecting { .. } | Link::Finished => None,
         }
@@ -231,15 +231,15 @@ impl<C> Session<C> {
         self.breaker.handle_success();
         self.refused_since = None;
         self.config.endpoints.reached();
-        self.unhelpful.take_if(|leader| *leader == address);
+        self.avoided_leader.take_if(|leader| *leader == address);
         self.state.errors.reached(&address);
         self.state.outputs.push_back(Output::ConnectivityChanged);
         self.state.welcomed(hello.sent_at, &welcome);
-        let approach = match self.is_better_served_by(&welcome.leader, &address) {
-            true => Approach::At(LocalTime(now.0 + SETTLING_TIME), welcome.leader),
-            false => Approach::No,
+        let move_to_leader = match self.is_better_served_by(&welcome.leader, &address) {
+            true => MoveToLeader::At(LocalTime(now.0 + SETTLING_TIME), welcome.leader),
+            false => MoveToLeader::No,
         };
-        self.link = Link::Open(OpenLink { address, approach, blocked_since: None });
+        self.link = Link::Open(OpenLink { address, move_to_leader, blocked_since: None });
         self.learn(&welcome.endpoints);
         if std::mem::take(&mut self.is_first_awaited) {
             self.state.outputs.push_back(Output::Opened);
@@ -250,8 +250,8 @@ impl<C> Session<C> {
     fn is_better_served_by(&self, leader: &str, present: &str) -> bool {
         leader != present
             && self.config.endpoints.may_follow(leader)
-            && self.unhelpful.as_deref() != Some(leader)
-            && self.config.settings.lease_span() >= APPROACH_LEASE_SPAN_MIN
+            && self.avoided_leader.as_deref() != Some(leader)
+            && self.config.settings.lease_span() >= MOVE_LEASE_SPAN_MIN
             && self.closing_until.is_none()
     }
 
@@ -268,11 +268,11 @@ impl<C> Session<C> {
 
     /// There was a connection, and the node does not serve the session.
     fn on_hello_failed(&mut self, now: LocalTime, failure: Failure, with_farewell: bool) {
-        let Link::Greeting { address, is_approach, .. } = &mut self.link else { return };
-        let (address, is_approach) = (std::mem::take(address), *is_approach);
+        let Link::Greeting { address, is_move, .. } = &mut self.link else { return };
+        let (address, is_move) = (std::mem::take(address), *is_move);
         self.disconnect(with_farewell);
-        if is_approach {
-            self.unhelpful = Some(address.clone());
+        if is_move {
+            self.avoided_leader = Some(address.clone());
         }
         self.config.endpoints.reached();
         self.on_no_stream(now, &address, Contact::Made, failure);
@@ -281,6 +281,8 @@ impl<C> Session<C> {
     fn on_no_stream(&mut self, now: LocalTime, address: &str, contact: Contact, failure: Failure) {
         self.link = Link::Idle;
         self.state.leader_lost(LossReason::LeaderUnreachable);
+        #[cfg(feature = "planted")]
+        self.state.trust_failure(now);
         // The node served if it said what becomes of the session.
         let is_verdict = match self.state.is_open() {
             true => failure.reason() == Reason::UnknownSession,
@@ -305,11 +307,14 @@ impl<C> Session<C> {
             self.connect_if_needed(now);
         } else if self.state.is_open() && is_verdict {
             self.replace_session(now, LossReason::SessionExpired);
+        } else if is_verdict && failure.reason() == Reason::SessionExists {
+            // An earlier try opened it, and its time is over by now. Nothing was asked in it.
+            self.replace_session(now, LossReason::SessionExpired);
         } else if is_verdict {
             self.give_up_opening(now, Rejection::of(failure));
         } else {
             self.config.endpoints.follow_leader(&failure.leader);
-            self.pause(now);
+            self.pause(now, retry_after(&failure));
         }
     }
 
@@ -357,7 +362,7 @@ impl<C> Session<C> {
         // A client that is about to end its session has nothing against its lingering.
         self.disconnect(self.closing_until.is_none());
         // Not at once: the next node may not know yet that it leads.
-        self.pause(now);
+        self.pause(now, None);
     }
 
     fn replace_session(&mut self, now: LocalTime, reason: LossReason) {
@@ -376,9 +381,12 @@ impl<C> Session<C> {
     }
 
     /// Before the next try: not so long that it would matter to a short lease.
-    fn pause(&mut self, now: LocalTime) {
-        let longest = self.config.settings.lease_span() / 20;
-        let until = LocalTime(now.0 + self.state.backoff.next_delay().min(longest));
+    fn pause(&mut self, now: LocalTime, retry_after: Option<Duration>) {
+        let longest = match (retry_after, self.state.is_open()) {
+            (Some(_), false) => Duration::MAX,
+            _ => self.config.settings.lease_span() / 20,
+        };
+        let until = LocalTime(now.0 + self.state.backoff.delay_after(retry_after).min(longest));
         self.link = Link::Paused { until };
     }
 
@@ -393,6 +401,6 @@ fn no_answer(address: &str, words: &str) -> Failure {
         message: format!("{address}: {words}"),
         retryable: true,
         may_have_happened: true,
-        leader: String::new(),
+        ..Failure::default()
     }
 }

@@ -33,7 +33,7 @@ pub enum Request {
         hold: Arc<Hold>,
         ttl: Option<Duration>,
     },
-    /// Other metadata for the hold.
+    /// Replaces the metadata of the hold, which `status` shows.
     Proclaim {
         hold: Arc<Hold>,
         metadata: Vec<u8>,
@@ -68,8 +68,8 @@ pub type Outcome = Result<Success, RequestError>;
 
 /// A request that has no answer yet.
 #[derive(Debug)]
-pub(crate) struct Entry<C> {
-    pub(crate) what: What,
+pub(crate) struct PendingRequest<C> {
+    pub(crate) operation: Operation,
     /// `None` once no caller waits for the answer.
     pub(crate) caller: Option<Caller<C>>,
     /// Under which the program knows it; 0 if the program does not.
@@ -84,9 +84,10 @@ pub(crate) struct Caller<C> {
     pub(crate) waits_until: LocalTime,
 }
 
+/// What goes out in a frame: a request of the program, or one that the session makes by itself.
 #[derive(Debug)]
-pub(crate) enum What {
-    Asked(Request),
+pub(crate) enum Operation {
+    OfProgram(Request),
     /// Of an acquire or a convert whose caller is gone.
     Cancel {
         target: u64,
@@ -94,7 +95,7 @@ pub(crate) enum What {
     },
     /// Releases what was granted and has no guard. Without its request id.
     GiveBack(v1::ReleaseRequest),
-    KeepAlive,
+    Heartbeat,
     Close,
 }
 
@@ -188,48 +189,48 @@ impl Request {
     }
 }
 
-impl What {
+impl Operation {
     pub(crate) fn request(&self) -> Option<&Request> {
         match self {
-            What::Asked(request) => Some(request),
+            Operation::OfProgram(request) => Some(request),
             _ => None,
         }
     }
 
     pub(crate) fn is_acquire(&self) -> bool {
-        matches!(self, What::Asked(Request::Acquire(_) | Request::AcquireAll(_)))
+        matches!(self, Operation::OfProgram(Request::Acquire(_) | Request::AcquireAll(_)))
     }
 
     pub(crate) fn is_status(&self) -> bool {
-        matches!(self, What::Asked(Request::Status { .. }))
+        matches!(self, Operation::OfProgram(Request::Status { .. }))
     }
 
     /// The most frequent ones are not copied for it.
     pub(crate) fn write_to(&mut self, frame: &mut EncodedClientFrame, request_id: u64) {
         let kind = match self {
-            What::Asked(Request::Acquire(request)) => {
+            Operation::OfProgram(Request::Acquire(request)) => {
                 request.request_id = request_id;
                 return frame.push_acquire(request);
             }
-            What::Asked(Request::Release { hold }) => {
+            Operation::OfProgram(Request::Release { hold }) => {
                 let request = v1::ReleaseRequest { request_id, ..hold.release_request() };
                 return frame.push_release(&request);
             }
-            What::GiveBack(request) => {
+            Operation::GiveBack(request) => {
                 request.request_id = request_id;
                 return frame.push_release(request);
             }
-            What::Asked(request) => request.to_kind(request_id),
-            What::Cancel { target, tier } => Kind::Cancel(v1::CancelRequest {
+            Operation::OfProgram(request) => request.to_kind(request_id),
+            Operation::Cancel { target, tier } => Kind::Cancel(v1::CancelRequest {
                 request_id,
                 target: *target,
                 tier: tier.to_wire().into(),
                 ..Default::default()
             }),
-            What::KeepAlive => {
+            Operation::Heartbeat => {
                 Kind::KeepAlive(v1::KeepAliveRequest { request_id, ..Default::default() })
             }
-            What::Close => {
+            Operation::Close => {
                 Kind::Close(v1::CloseSessionRequest { request_id, ..Default::default() })
             }
         };
@@ -239,19 +240,21 @@ impl What {
     /// Which tier answers it. What is about the session alone belongs to the replicated lock table.
     pub(crate) fn tier(&self) -> Tier {
         match self {
-            What::Asked(Request::Acquire(request)) => Tier::from_wire(request.tier()),
-            What::Asked(Request::AcquireAll(request)) => Tier::from_wire(request.tier()),
-            What::Asked(request) => request.hold().map_or(Tier::Correctness, |hold| hold.tier()),
-            What::Cancel { tier, .. } => *tier,
-            What::GiveBack(request) => Tier::from_wire(request.tier()),
-            What::KeepAlive | What::Close => Tier::Correctness,
+            Operation::OfProgram(Request::Acquire(request)) => Tier::from_wire(request.tier()),
+            Operation::OfProgram(Request::AcquireAll(request)) => Tier::from_wire(request.tier()),
+            Operation::OfProgram(request) => {
+                request.hold().map_or(Tier::Correctness, |hold| hold.tier())
+            }
+            Operation::Cancel { tier, .. } => *tier,
+            Operation::GiveBack(request) => Tier::from_wire(request.tier()),
+            Operation::Heartbeat | Operation::Close => Tier::Correctness,
         }
     }
 
     /// How many names it carries: by these the size of a frame is bounded.
     pub(crate) fn name_count(&self) -> usize {
         match self {
-            What::Asked(Request::AcquireAll(request)) => request.members.len().max(1),
+            Operation::OfProgram(Request::AcquireAll(request)) => request.members.len().max(1),
             _ => 1,
         }
     }
@@ -259,28 +262,32 @@ impl What {
     /// How long the answer may take because the request is to wait.
     pub(crate) fn own_wait(&self) -> Duration {
         match self {
-            What::Asked(Request::Acquire(request)) => Duration::from_millis(request.wait_ms),
-            What::Asked(Request::AcquireAll(request)) => Duration::from_millis(request.wait_ms),
-            What::Asked(Request::Convert { wait, .. }) => *wait,
+            Operation::OfProgram(Request::Acquire(request)) => {
+                Duration::from_millis(request.wait_ms)
+            }
+            Operation::OfProgram(Request::AcquireAll(request)) => {
+                Duration::from_millis(request.wait_ms)
+            }
+            Operation::OfProgram(Request::Convert { wait, .. }) => *wait,
             _ => Duration::ZERO,
         }
     }
 }
 
-impl<C> Entry<C> {
+impl<C> PendingRequest<C> {
     /// A request that the session makes by itself.
-    pub(crate) fn own(what: What) -> Entry<C> {
-        Entry { what, caller: None, call: 0, is_abandoned: false }
+    pub(crate) fn own(operation: Operation) -> PendingRequest<C> {
+        PendingRequest { operation, caller: None, call: 0, is_abandoned: false }
     }
 
     /// Whether a node that sent it back is to get it again. What can wait and whose caller is gone is ended by its
     /// cancel, and a renewal that no caller waits for is not needed. The rest belongs to the session.
     pub(crate) fn is_worth_retrying(&self) -> bool {
-        match &self.what {
-            What::Asked(Request::Acquire(_) | Request::AcquireAll(_) | Request::Convert { .. }) => {
-                !self.is_abandoned
-            }
-            What::Asked(
+        match &self.operation {
+            Operation::OfProgram(
+                Request::Acquire(_) | Request::AcquireAll(_) | Request::Convert { .. },
+            ) => !self.is_abandoned,
+            Operation::OfProgram(
                 Request::Renew { .. } | Request::Proclaim { .. } | Request::Status { .. },
             ) => self.caller.is_some(),
             _ => true,

@@ -11,7 +11,7 @@ use holdfast_proto::{Guarantee, SessionId};
 
 use super::config::Settings;
 use super::output::Output;
-use super::request::{Caller, Entry, Outcome, Request, Success, What};
+use super::request::{Caller, Operation, Outcome, PendingRequest, Request, Success};
 use crate::backoff::Backoff;
 use crate::connect_errors::ConnectErrors;
 use crate::error::{LossReason, RequestError};
@@ -35,7 +35,7 @@ const NAMES_PER_FRAME_MAX: usize = 256;
 pub(crate) struct State<C> {
     pub(crate) id: SessionId,
     /// Ids go on over the sessions of a client, so that a hold of a lost session is never taken for one of the next.
-    pub(crate) requests: InFlight<Entry<C>>,
+    pub(crate) requests: InFlight<PendingRequest<C>>,
     pub(crate) holds: BTreeMap<HoldKey, Arc<Hold>>,
     /// Holds without a guard whose release has no answer yet. They keep their leases: an acquire that went out before
     /// the release may have entered the hold again, under what renewals have left of it.
@@ -144,12 +144,14 @@ impl<C> State<C> {
         let is_gone = |hold: &&Arc<Hold>| hold.guarantee == Guarantee::BestEffort;
         let gone = self.holds.values().filter(is_gone).cloned().collect();
         self.end_holds(gone, LossReason::LeaderChanged);
-        self.ask_again_under_new_ids(|what| what.is_acquire() && what.tier() == Tier::Efficiency);
+        self.ask_again_under_new_ids(|operation| {
+            operation.is_acquire() && operation.tier() == Tier::Efficiency
+        });
     }
 
     /// The cluster forgot what was asked. What is still wanted is asked for again.
-    fn ask_again_under_new_ids(&mut self, is_meant: impl Fn(&What) -> bool) {
-        for id in self.requests.sent(|entry| is_meant(&entry.what)) {
+    fn ask_again_under_new_ids(&mut self, is_meant: impl Fn(&Operation) -> bool) {
+        for id in self.requests.sent(|entry| is_meant(&entry.operation)) {
             let Some((entry, _)) = self.requests.settle(id) else { continue };
             if !entry.is_abandoned {
                 self.requests.stage(entry);
@@ -168,7 +170,9 @@ impl<C> State<C> {
         for hold in self.holds.values().filter(is_lost).cloned().collect::<Vec<_>>() {
             hold.lose(reason);
             // Under which token it is held is not known until a conversion has its answer.
-            self.ask(Entry::own(What::Asked(Request::Release { hold: Arc::clone(&hold) })));
+            self.ask(PendingRequest::own(Operation::OfProgram(Request::Release {
+                hold: Arc::clone(&hold),
+            })));
             if !self.converting.contains_key(&hold.lease) {
                 hold.end(reason);
             }
@@ -176,11 +180,11 @@ impl<C> State<C> {
     }
 
     /// Takes a request in. Returns its id.
-    pub(crate) fn ask(&mut self, entry: Entry<C>) -> u64 {
+    pub(crate) fn ask(&mut self, entry: PendingRequest<C>) -> u64 {
         let until = entry.caller.as_ref().map(|caller| caller.waits_until);
         self.callers_wait_until = self.callers_wait_until.into_iter().chain(until).min();
-        let is_about_hold = entry.what.request().and_then(Request::hold).is_some();
-        let is_status = entry.what.is_status();
+        let is_about_hold = entry.operation.request().and_then(Request::hold).is_some();
+        let is_status = entry.operation.is_status();
         let id = self.requests.park(entry);
         if let Some(entry) = self.requests.get_mut(id) {
             entry.call = id;
@@ -198,8 +202,8 @@ impl<C> State<C> {
     }
 
     /// A request that the session makes by itself.
-    pub(crate) fn stage_own(&mut self, what: What) -> u64 {
-        self.requests.stage(Entry::own(what))
+    pub(crate) fn stage_own(&mut self, operation: Operation) -> u64 {
+        self.requests.stage(PendingRequest::own(operation))
     }
 
     /// The caller of an acquire or a convert is gone. A request that never went out is forgotten. One that did is
@@ -213,17 +217,17 @@ impl<C> State<C> {
             let is_parked = self.requests.is_parked(id);
             let settled = self.requests.settle(id);
             if let Some((entry, _)) = settled.filter(|_| !is_parked) {
-                self.note_settled(&entry.what);
+                self.note_settled(&entry.operation);
             }
         } else if let Some(entry) = self.requests.get_mut(id) {
             entry.caller = None;
             entry.is_abandoned = true;
-            let tier = entry.what.tier();
+            let tier = entry.operation.tier();
             #[cfg(feature = "planted")]
             if crate::planted::Bug::ForgetCancel.is_active() {
                 return;
             }
-            self.stage_own(What::Cancel { target: id, tier });
+            self.stage_own(Operation::Cancel { target: id, tier });
         }
     }
 
@@ -234,7 +238,7 @@ impl<C> State<C> {
         }
         let granted = self.holds.values().filter(|hold| hold.call == call);
         for hold in granted.cloned().collect::<Vec<_>>() {
-            self.ask(Entry::own(What::Asked(Request::Release { hold })));
+            self.ask(PendingRequest::own(Operation::OfProgram(Request::Release { hold })));
         }
     }
 
@@ -243,14 +247,14 @@ impl<C> State<C> {
         if !self.requests.has_staged() {
             return None;
         }
-        let name_count = |entry: &Entry<C>| entry.what.name_count();
+        let name_count = |entry: &PendingRequest<C>| entry.operation.name_count();
         let ids = self.requests.take_staged(NAMES_PER_FRAME_MAX, name_count);
         let mut frame = EncodedClientFrame::new(self.requests.acked_through());
         for id in ids {
             let Some(entry) = self.requests.get_mut(id) else { continue };
-            entry.what.write_to(&mut frame, id);
-            let answer_due = LocalTime(now.0 + entry.what.own_wait() + self.answer_patience);
-            if let What::Asked(Request::Renew { hold, ttl }) = &entry.what {
+            entry.operation.write_to(&mut frame, id);
+            let answer_due = LocalTime(now.0 + entry.operation.own_wait() + self.answer_patience);
+            if let Operation::OfProgram(Request::Renew { hold, ttl }) = &entry.operation {
                 let (lease, ttl) = (hold.lease, *ttl);
                 if let Some(mut leases) = self.leases() {
                     leases.renewal_sent(lease, RenewalId(id), now, ttl);
@@ -265,7 +269,7 @@ impl<C> State<C> {
     /// which are asked by calls then.
     pub(crate) fn stream_broke(&mut self) {
         self.give_up_status_requests();
-        self.requests.take_out(|entry| matches!(entry.what, What::KeepAlive));
+        self.requests.take_out(|entry| matches!(entry.operation, Operation::Heartbeat));
         #[cfg(feature = "planted")]
         if crate::planted::Bug::ResendUnderNewId.is_active() {
             self.ask_again_under_new_ids(|_| true);
@@ -276,7 +280,7 @@ impl<C> State<C> {
     }
 
     pub(crate) fn give_up_status_requests(&mut self) {
-        for entry in self.requests.take_out(|entry| entry.what.is_status()) {
+        for entry in self.requests.take_out(|entry| entry.operation.is_status()) {
             self.complete(entry.caller, Err(RequestError::NotServed));
         }
     }
@@ -288,9 +292,9 @@ impl<C> State<C> {
         }
         self.releasing.clear();
         self.converting.clear();
-        for entry in self.requests.drain(|entry| keeps_unsent && entry.what.is_acquire()) {
-            let outcome = match &entry.what {
-                What::Asked(request) => request.outcome_if_lost(reason),
+        for entry in self.requests.drain(|entry| keeps_unsent && entry.operation.is_acquire()) {
+            let outcome = match &entry.operation {
+                Operation::OfProgram(request) => request.outcome_if_lost(reason),
                 _ => Ok(Success::Closed),
             };
             self.complete(entry.caller, outcome);
@@ -353,7 +357,7 @@ impl<C> State<C> {
     pub(crate) fn stage_heartbeat_if_due(&mut self, now: LocalTime) {
         let is_due = self.leases().is_some_and(|leases| leases.heartbeat_due() <= now);
         if is_due && self.heartbeat.is_none() {
-            self.heartbeat = Some(self.stage_own(What::KeepAlive));
+            self.heartbeat = Some(self.stage_own(Operation::Heartbeat));
         }
     }
 

@@ -19,7 +19,7 @@ use std::time::Duration;
 use holdfast_client_core::connect_errors::Contact;
 use holdfast_client_core::hold::Hold;
 use holdfast_client_core::lease::LocalTime;
-use holdfast_client_core::session::{Config, Output, Request, Session, Settings, Success};
+use holdfast_client_core::session::{Config, Output, Request, SessionMachine, Settings, Success};
 use holdfast_proto::SessionId;
 use holdfast_proto::v1::{self, Failure, Mode, Owner, Reason};
 
@@ -36,7 +36,7 @@ pub(crate) fn replay(script: &str) -> String {
 
 #[derive(Default)]
 struct World {
-    session: Option<Session<String>>,
+    session: Option<SessionMachine<String>>,
     now: Duration,
     is_connected: bool,
     is_blocked: bool,
@@ -172,7 +172,7 @@ impl World {
         };
         (self.is_connected, self.is_blocked) = (false, false);
         server_frames::set_terms(ttl, linger.unwrap_or(ttl));
-        self.session = Some(Session::new(config, LocalTime(self.now)).unwrap());
+        self.session = Some(SessionMachine::new(config, LocalTime(self.now)).unwrap());
     }
 
     /// Wakes the session at each of its timeouts.

@@ -3,7 +3,7 @@
 //! ```text
 //! welcome #ID [leader=A] [term=N]        granted #ID NAME token=N [deadline=T] [shared] [best-effort]
 //! busy | timed-out | released | kept-alive | closed #ID     renewed #ID [deadline=T]   transferred #ID token=N
-//! cancelled #ID [granted NAME token=N]   refused #ID REASON [retryable] [leader=A]     queued #ID
+//! cancelled #ID [granted NAME token=N]   refused #ID REASON [retryable] [leader=A] [retry-after-ms=N]     queued #ID
 //! ended NAME acquire=ID REASON           lost token=N [acquire=ID]
 //! session-ended REASON                   leader-moved [A]                              members A,B
 //! ```
@@ -128,6 +128,7 @@ fn answer(words: &[&str], logical_time_ms: u64) -> AnswerResult {
             message: why.to_owned(),
             retryable: words.contains(&"retryable"),
             leader: option(words, "leader").unwrap_or_default().to_owned(),
+            retry_after_ms: number(words, "retry-after-ms").unwrap_or(0),
             ..Default::default()
         }),
         _ => panic!("what is {words:?}?"),

@@ -118,7 +118,7 @@ impl fmt::Display for ServedBy {
             ServedBy::Embedded => "embedded",
             ServedBy::Redis => "redis",
             ServedBy::Redlock => "redlock",
-            ServedBy::NoStore => "nobody",
+            ServedBy::NoStore => "no store",
         })
     }
 }

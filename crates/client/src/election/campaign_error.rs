@@ -71,6 +71,7 @@ impl From<AcquireError> for CampaignError {
                 reason: Reason::Unspecified,
                 message: error.to_string(),
                 may_have_happened: error.may_have_happened(),
+                retry_after: None,
             }),
         }
     }

@@ -44,7 +44,7 @@ pub enum AcquireError {
     /// it may have been granted and have run out meanwhile, unseen.
     #[error("the lock did not become free within the wait")]
     TimedOut,
-    /// To wait would have closed a cycle of waits. Release what you hold, and begin anew.
+    /// To wait would have closed a cycle of waits. Release what you hold, and begin again.
     #[error("to wait would be a deadlock: {0}")]
     Deadlock(Cycle),
     /// An older actor is in the way, and the request was to wait for younger ones only. Release what
@@ -106,7 +106,7 @@ pub enum ConvertError {
     Busy,
     #[error("the others did not go within the wait")]
     TimedOut,
-    /// To wait would have closed a cycle of waits. Release what you hold, and begin anew.
+    /// To wait would have closed a cycle of waits. Release what you hold, and begin again.
     #[error("to wait would be a deadlock: {0}")]
     Deadlock(Cycle),
     #[error(transparent)]
@@ -142,7 +142,7 @@ pub enum TransferError {
     Lost(#[from] Lost),
     #[error("the transfer was refused: {0}")]
     Rejected(Rejection),
-    /// The guard gives no token any more: the lock may be somebody else's.
+    /// The guard gives no token any more: another client may hold the lock.
     #[error(transparent)]
     Unavailable(Unavailable),
     #[error(transparent)]
@@ -378,7 +378,7 @@ from_request_error!(
 /// An answer that no request of this kind gets.
 fn unexpected(error: &RequestError) -> Rejection {
     let message = format!("an answer that does not fit the request: {error:?}");
-    Rejection { reason: Reason::Unspecified, message, may_have_happened: true }
+    Rejection { reason: Reason::Unspecified, message, may_have_happened: true, retry_after: None }
 }
 
 #[cfg(feature = "redis")]

@@ -155,7 +155,7 @@ impl Handle {
             jitter_seed: jitter_seed(),
             session_ids: Box::new(|| SessionId::random().ok()),
         };
-        let session = core::Session::new(config, clock::now());
+        let session = core::SessionMachine::new(config, clock::now());
         let session = session.map_err(|_| ConnectError::NoRandomness)?;
         let handle = Handle {
             shared: Arc::new(Shared {

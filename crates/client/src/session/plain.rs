@@ -23,8 +23,11 @@ pub(super) use outbound::PlainOutbound;
 /// A node greets at once. A peer that takes longer may be waiting for HTTP.
 const GREETING_TIMEOUT: Duration = Duration::from_millis(400);
 
+const NO_GREETING: &str =
+    "the node ended the TLS handshake, and does not greet: it may be overloaded";
+
 /// A token is much shorter.
-const AUTH_BYTES_MAX: usize = 4096;
+const AUTH_BYTES_MAX: usize = 8 * 1024;
 
 /// None: the peer does not speak this protocol, or does not say so soon.
 pub(super) async fn greet(transport: &Transport, address: &str) -> io::Result<Option<Socket>> {
@@ -38,7 +41,8 @@ pub(super) async fn greet(transport: &Transport, address: &str) -> io::Result<Op
         socket.flush().await?;
         socket.read_exact(&mut greeting).await
     };
-    match timeout(GREETING_TIMEOUT, greeted).await {
+    let patience = transport.greeting_patience();
+    match timeout(patience.unwrap_or(GREETING_TIMEOUT), greeted).await {
         Ok(Ok(_)) if greeting == plain::GREETING => {
             show_token(transport, &mut socket).await?;
             Ok(Some(socket))
@@ -46,6 +50,7 @@ pub(super) async fn greet(transport: &Transport, address: &str) -> io::Result<Op
         Ok(Ok(_)) => Ok(None),
         // A node that does not accept our certificate says so after the handshake.
         Ok(Err(error)) if explain_any(&error).is_some() => Err(error),
+        Err(_) if patience.is_some() => Err(io::Error::new(io::ErrorKind::TimedOut, NO_GREETING)),
         Ok(Err(_)) | Err(_) => Ok(None),
     }
 }

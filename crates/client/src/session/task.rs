@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use holdfast_client_core::circuit::CircuitState;
 use holdfast_client_core::error::LossReason;
-use holdfast_client_core::session::{NotOpened, Output, Request, Session};
+use holdfast_client_core::session::{NotOpened, Output, Request, SessionMachine};
 use holdfast_proto::failure::refused;
 use holdfast_proto::v1::{Failure, Reason, ServerFrame};
 use holdfast_tls::explain_any;
@@ -18,6 +18,7 @@ use super::alarm::Alarm;
 use super::dial::{Dialled, dial};
 use super::stream::{Inbound, Outbound, Stream};
 use super::{Caller, Command, View};
+use crate::auth_file::AuthFile;
 use crate::companion::{self, Companion, Message};
 use crate::connection::{Transport, why_not};
 use crate::tls::Tls;
@@ -30,7 +31,7 @@ const PAUSE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 const IDLE_INTERVAL: Duration = Duration::from_secs(3600);
 
 pub(super) struct Task {
-    pub(super) session: Session<Caller>,
+    pub(super) session: SessionMachine<Caller>,
     pub(super) inbox: mpsc::UnboundedReceiver<Command>,
     pub(super) companion: Option<Companion>,
     pub(super) transport: Transport,
@@ -44,6 +45,8 @@ pub(super) struct Task {
 #[derive(Default)]
 struct Io {
     stream: Option<Stream>,
+    /// Which version of the credential the stream has shown.
+    credential: u64,
     dialling: Option<Pin<Box<dyn Future<Output = Dialled> + Send>>>,
 }
 
@@ -155,7 +158,19 @@ impl Task {
             }
             stream.outbound.ping_if_due(Instant::now());
         }
+        // The node compares each request with the credential that the connection has shown, which may end soon.
+        if io.stream.is_some() && self.credential() != io.credential {
+            if let Some(stream) = io.stream.take() {
+                stream.leave();
+            }
+            return self.on_broken("there is another credential; it is shown on a new connection");
+        }
         self.session.handle_timeout(clock::now());
+    }
+
+    /// Which version of the credential is in the file.
+    fn credential(&self) -> u64 {
+        self.transport.auth_file().map_or(0, AuthFile::generation)
     }
 
     fn on_dialled(&mut self, dialled: Dialled, io: &mut Io) {
@@ -189,6 +204,7 @@ impl Task {
                     let session = self.session.id().public_id();
                     let resumes = self.session.is_open();
                     let span = tracing::info_span!("connect", %session, address, resumes);
+                    io.credential = self.credential();
                     io.dialling =
                         Some(Box::pin(dial(self.transport.clone(), address).instrument(span)));
                 }
@@ -252,6 +268,7 @@ impl Task {
                 id: self.session.id(),
                 ttl: self.session.settings().ttl,
                 endpoints: endpoints.all().to_vec(),
+                has_tls: self.transport.tls().is_some(),
             }));
         }
     }

@@ -1,5 +1,6 @@
 //! The library's errors, in the words that all drivers share.
 
+use holdfast_client::unary::CallError;
 use holdfast_client::{
     AcquireError, ConnectError, ConvertError, Cycle, LossReason, Rejection, ReleaseError,
     RenewError, TransferError, Unavailable,
@@ -31,7 +32,13 @@ pub(crate) fn loss_name(reason: LossReason) -> &'static str {
 
 fn rejected(rejection: &Rejection) -> Value {
     let (reason, retryable) = (rejection.reason.wire_name(), rejection.is_retryable());
-    json!({"kind": "rejected", "reason": reason, "retryable": retryable})
+    match reason.as_str() {
+        "unauthenticated" | "credential_expired" => {
+            json!({"kind": "unauthenticated", "message": rejection.message})
+        }
+        "permission_denied" => json!({"kind": reason, "message": rejection.message}),
+        _ => json!({"kind": "rejected", "reason": reason, "retryable": retryable}),
+    }
 }
 
 fn unavailable(unavailable: &Unavailable) -> Value {
@@ -55,6 +62,14 @@ pub(crate) fn of_connect(error: &ConnectError) -> Value {
         ConnectError::Rejected(rejection) => rejected(rejection),
         ConnectError::Unavailable(it) => unavailable(it),
         error => json!({"kind": "invalid", "message": error.to_string()}),
+    }
+}
+
+pub(crate) fn of_call(error: &CallError) -> Value {
+    match error {
+        CallError::Rejected(rejection) => rejected(rejection),
+        CallError::Unavailable(it) => unavailable(it),
+        error => other(error),
     }
 }
 

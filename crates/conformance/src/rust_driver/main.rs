@@ -1,11 +1,14 @@
 //! The driver of the Rust library, for the conformance suite: JSON lines on standard input and output.
 //!
-//! - `requests`: what a request means to the library. `errors`: the library's errors, in the suite's words.
+//! - `requests`: what a request means to the library. `watches`: those about watches and observations.
+//! - `errors`: the library's errors, in the suite's words. `misbehaviour`: how the driver breaks a rule.
 //!
 //! With the feature `planted` it can be told to misbehave.
 
 mod errors;
+mod misbehaviour;
 mod requests;
+mod watches;
 
 use std::io::{BufRead, Write};
 use std::process::ExitCode;
@@ -14,17 +17,22 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
+use crate::misbehaviour::Misbehaviour;
 use crate::requests::Driver;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if let [option, mode] = arguments.as_slice()
-        && option == "--misbehave"
-        && !misbehave(mode)
-    {
-        return ExitCode::FAILURE;
-    }
-    let Ok(runtime) = tokio::runtime::Builder::new_multi_thread().enable_all().build() else {
+    let misbehaviour = match arguments.as_slice() {
+        [] => None,
+        [option, mode] if option == "--misbehave" => match Misbehaviour::begin(mode) {
+            Some(misbehaviour) => Some(misbehaviour),
+            None => return ExitCode::FAILURE,
+        },
+        _ => return ExitCode::FAILURE,
+    };
+    // One thread, which the suite can block.
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let Ok(runtime) = runtime.worker_threads(1).enable_all().build() else {
         return ExitCode::FAILURE;
     };
     let (answers, mut to_write) = mpsc::unbounded_channel::<Value>();
@@ -36,7 +44,7 @@ fn main() -> ExitCode {
             }
         }
     });
-    let driver = Arc::new(Driver::default());
+    let driver = Arc::new(Driver::new(misbehaviour));
     for line in std::io::stdin().lock().lines() {
         let Ok(line) = line else { break };
         let Ok(request) = serde_json::from_str::<Value>(&line) else { continue };
@@ -62,24 +70,4 @@ fn main() -> ExitCode {
         });
     }
     ExitCode::SUCCESS
-}
-
-/// False if this build cannot.
-#[cfg(feature = "planted")]
-fn misbehave(mode: &str) -> bool {
-    use holdfast_client_core::planted::{Bug, activate};
-    let bug = match mode {
-        "no-margin" => Bug::NoMargin,
-        "retry-new-id" => Bug::ResendUnderNewId,
-        "ack-early" => Bug::AckEarly,
-        "forget-cancel" => Bug::ForgetCancel,
-        _ => return false,
-    };
-    activate(Some(bug));
-    true
-}
-
-#[cfg(not(feature = "planted"))]
-fn misbehave(_: &str) -> bool {
-    false
 }

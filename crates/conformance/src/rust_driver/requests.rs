@@ -4,19 +4,24 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use holdfast_client::{Client, Guard, GuardAll, LossReason, Policy, ReleaseOutcome, Since, Tier};
+use holdfast_client::{
+    Client, Guard, GuardAll, LossReason, Policy, ReleaseOutcome, Since, Tier, Tls,
+};
 use holdfast_conformance::vectors;
 use serde_json::{Value, json};
 use tokio::sync::{Mutex as AsyncMutex, Notify};
 
 use crate::errors;
+use crate::misbehaviour::Misbehaviour;
+use crate::watches::Watches;
 
 type Outcome = Result<Value, Value>;
 
-#[derive(Default)]
 pub(crate) struct Driver {
+    misbehaviour: Option<Misbehaviour>,
     clients: Mutex<BTreeMap<String, Client>>,
     guards: Mutex<BTreeMap<String, Held>>,
+    watches: Watches,
     /// Requests that can be cancelled, by their ids.
     cancellations: Mutex<BTreeMap<u64, Arc<Notify>>>,
 }
@@ -33,14 +38,20 @@ enum Kind {
 }
 
 impl Driver {
+    pub(crate) fn new(misbehaviour: Option<Misbehaviour>) -> Driver {
+        Driver {
+            misbehaviour,
+            clients: Mutex::default(),
+            guards: Mutex::default(),
+            watches: Watches::new(misbehaviour),
+            cancellations: Mutex::default(),
+        }
+    }
+
     /// `None` if it needs waiting.
     pub(crate) fn answer_at_once(&self, request: &Value) -> Option<Outcome> {
         match text(request, "op") {
-            "hello" => {
-                let capabilities: &[&str] =
-                    if cfg!(feature = "planted") { &["cancel", "misbehave"] } else { &["cancel"] };
-                Some(Ok(json!({"name": "rust", "capabilities": capabilities})))
-            }
+            "hello" => Some(Ok(json!({"name": "rust", "lacks": ["auto_renew", "fork"]}))),
             "vectors" => {
                 let cases = request["cases"].as_array().into_iter().flatten();
                 let kind = text(request, "kind");
@@ -80,6 +91,11 @@ impl Driver {
             "convert" => self.convert(request).await,
             "transfer" => self.transfer(request).await,
             "await_loss" => self.await_loss(request).await,
+            "block" => self.block(request).await,
+            "watch" => self.watches.watch(&self.client(request)?, request),
+            "observe" => self.watches.observe(&self.client(request)?, request),
+            "next" => self.watches.next(request).await,
+            "end_watch" => self.watches.end(request),
             op => Err(json!({"kind": "unsupported", "message": format!("no request `{op}`")})),
         }
     }
@@ -93,6 +109,23 @@ impl Driver {
         }
         if let Some(timeout) = span(request, "request_timeout_ms") {
             builder = builder.request_timeout(timeout);
+        }
+        if let Some(ca) = request["ca"].as_str() {
+            let tls = Tls::new(ca);
+            let identity = (request["cert"].as_str(), request["key"].as_str());
+            builder = builder.tls(match identity {
+                (Some(certificate), Some(key)) => tls.certificate(certificate, key),
+                _ => tls,
+            });
+        }
+        if let Some(file) = request["auth_file"].as_str() {
+            builder = match self.misbehaviour {
+                Some(Misbehaviour::CredentialOnce) => builder.auth_file(copy_of(file)?),
+                _ => builder.auth_file(file),
+            };
+        }
+        if self.misbehaviour == Some(Misbehaviour::IgnoreMembers) {
+            builder = builder.without_discovery();
         }
         let client = builder.connect(&endpoints.join(",")).await;
         let client = client.map_err(|error| errors::of_connect(&error))?;
@@ -242,6 +275,17 @@ impl Driver {
         }
     }
 
+    /// The runtime has one thread, so the session's task stands still.
+    async fn block(&self, request: &Value) -> Outcome {
+        let held = self.held(text(request, "guard"))?;
+        let guard = held.guard.lock().await;
+        std::thread::sleep(span(request, "ms").unwrap_or_default());
+        match &*guard {
+            Some(kind) => tokens(kind).map_err(errors::lost),
+            None => Err(errors::lost(LossReason::SessionClosed)),
+        }
+    }
+
     fn token(&self, name: &str) -> Outcome {
         let held = self.held(name)?;
         // The thread that reads requests runs no tasks, so it may block.
@@ -285,7 +329,14 @@ fn tokens(kind: &Kind) -> Result<Value, LossReason> {
     }
 }
 
-fn text<'a>(request: &'a Value, key: &str) -> &'a str {
+/// What is written into the file later is not in its copy.
+fn copy_of(file: &str) -> Result<String, Value> {
+    let copy = format!("{file}.copy");
+    std::fs::copy(file, &copy).map_err(|error| errors::other(&error))?;
+    Ok(copy)
+}
+
+pub(crate) fn text<'a>(request: &'a Value, key: &str) -> &'a str {
     request[key].as_str().unwrap_or_default()
 }
 
@@ -293,6 +344,6 @@ fn span(request: &Value, key: &str) -> Option<Duration> {
     request[key].as_u64().map(Duration::from_millis)
 }
 
-fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -304,3 +304,26 @@ pub(super) async fn fork(stage: &mut Stage<'_>) -> Checked {
     ensure(of("a") != of("child"), || "the child used its parent's session".to_owned())?;
     stage.close("c").await
 }
+
+/// The program blocks what the library's session runs on, for longer than the TTL. The first thing that it does then is
+/// to ask for the token.
+pub(super) async fn blocked_loop(stage: &mut Stage<'_>) -> Checked {
+    stage.connect("c", Duration::from_secs(2)).await?;
+    stage.acquire(json!({"client": "c", "name": "a"})).await?;
+    let block = stage.driver.send(json!({"op": "block", "ms": 8000, "guard": "a"})).await?;
+    let next = stage.rival.lock(stage.name("a")).wait(WAIT).acquire().await.map_err(broken)?;
+    match block.reply().await? {
+        Reply::Err(error) if error["kind"] == "lost" => {}
+        other => {
+            return violation(format!(
+                "the first call after a block, when another client holds the lock: {other}"
+            ));
+        }
+    }
+    next.release().await.map_err(broken)?;
+    stage
+        .acquire_again(json!({"client": "c", "name": "a", "wait_ms": 10_000, "as": "next"}))
+        .await?;
+    stage.lost("a", "a", "").await?;
+    stage.close("c").await
+}

@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::finding::{Checked, broken, ensure, violation};
 use crate::stage::Stage;
 
-const TTL: Duration = Duration::from_secs(10);
+pub(super) const TTL: Duration = Duration::from_secs(10);
 const WAIT: Duration = Duration::from_secs(10);
 
 pub(super) fn why() -> Why {

@@ -5,5 +5,6 @@ pub(crate) mod change;
 pub(crate) mod identity;
 pub(crate) mod pattern;
 pub(crate) mod principal;
+pub(crate) mod quota;
 pub(crate) mod role;
 pub(crate) mod verb;

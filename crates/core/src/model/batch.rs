@@ -9,8 +9,11 @@ use crate::model::time::LogicalTime;
 
 /// The newest that is read. Version 1 is that of 0.1, which had only exclusive locks; version 3 can say how far
 /// events are published; version 4 can adopt rules, and has the commands that need adopted rules; version 5 has the
-/// commands that say who may do what.
-const VERSION: u8 = 5;
+/// commands that say who may do what; version 6 names the identity that intervenes, or changes the policy; version 7
+/// sets quotas.
+const VERSION: u8 = 7;
+const VERSION_OF_IDENTITIES: u8 = 6;
+const VERSION_OF_POLICY: u8 = 5;
 const VERSION_OF_RULES: u8 = 4;
 const VERSION_OF_PUBLICATION: u8 = 3;
 /// What is written as long as nothing needs more, so that older nodes can read it.
@@ -69,7 +72,9 @@ fn version_needed(command: &Command) -> u8 {
     match command {
         Command::AdoptRules { .. } => VERSION_OF_RULES,
         Command::EventsPublished { .. } => VERSION_OF_PUBLICATION,
-        command if command.rules_needed() >= RulesVersion::FOUR => VERSION,
+        command if command.rules_needed() >= RulesVersion::SIX => VERSION,
+        command if command.rules_needed() >= RulesVersion::FIVE => VERSION_OF_IDENTITIES,
+        command if command.rules_needed() >= RulesVersion::FOUR => VERSION_OF_POLICY,
         command if command.rules_needed() > RulesVersion::ONE => VERSION_OF_RULES,
         _ => VERSION_USUAL,
     }

@@ -269,6 +269,15 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// Counts what would be written.
+pub(crate) struct Length(pub(crate) usize);
+
+impl Sink for Length {
+    fn put(&mut self, bytes: &[u8]) {
+        self.0 += bytes.len();
+    }
+}
+
 /// Canonical bytes list everything in order, once.
 pub(crate) fn in_order<T: Ord>(last: Option<T>, next: T, what: &str) -> Result<(), DecodeError> {
     match last {

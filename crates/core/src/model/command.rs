@@ -193,7 +193,7 @@ pub struct Terms {
     pub ttl: Option<Span>,
     /// The hold ends after this time, whatever is renewed.
     pub max_hold: Option<Span>,
-    /// If the hold ends without a release, the lock stays closed for so long.
+    /// If the hold ends without a release, the lock stays locked, without a holder, for so long.
     pub lock_delay: Option<Span>,
     pub metadata: Box<[u8]>,
 }
@@ -229,6 +229,8 @@ pub struct Intervention {
     pub by: Box<str>,
     pub reason: Box<str>,
     pub action: Action,
+    /// It is checked against the rights that this identity has when it is applied. Without one, nothing is.
+    pub identity: Option<Box<Identity>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

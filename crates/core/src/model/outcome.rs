@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 use core::fmt;
 
 use crate::model::access::change::AccessRefusal;
+use crate::model::access::quota::QuotaKind;
 use crate::model::command::Mode;
 use crate::model::id::{ActorId, FenceToken, PublicSessionId, RequestId};
 use crate::model::name::LockName;
@@ -203,6 +204,12 @@ pub enum Rejection {
     SessionTooLarge {
         limit: u64,
     },
+    /// The session's principal, or all that use the names with a prefix, have taken what their quota allows.
+    QuotaExceeded {
+        kind: QuotaKind,
+        limit: u64,
+        is_of_prefix: bool,
+    },
     /// `SetLimits` with no limit, or with one that is not possible.
     InvalidLimits,
     /// The command needs rules that the cluster has not adopted yet. The leader refuses it; it never enters the log.
@@ -234,6 +241,14 @@ impl fmt::Display for Rejection {
         }
         match self {
             Rejection::AccessRefused(refusal) => return refusal.fmt(f),
+            Rejection::QuotaExceeded { kind, limit, is_of_prefix } => {
+                let of = if *is_of_prefix { "these names have" } else { "this user has" };
+                return write!(
+                    f,
+                    "the quota is used up: {of} {limit} {kind}, and may have no more; release some, or ask an \
+                     administrator for more (holdfast access quota)"
+                );
+            }
             Rejection::TooManyLocks { limit } => {
                 return write!(
                     f,
@@ -263,6 +278,7 @@ impl fmt::Display for Rejection {
             Rejection::TooManyLocks { .. }
             | Rejection::TooManyBytes { .. }
             | Rejection::SessionTooLarge { .. } => "the lock table is full",
+            Rejection::QuotaExceeded { .. } => "the quota is used up",
             Rejection::InvalidLimits => {
                 "the limits are 64 KiB to 3 GiB, and 1 to 100,000,000 locks; give at least one of them"
             }

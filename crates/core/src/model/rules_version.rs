@@ -22,8 +22,12 @@ impl RulesVersion {
     pub const THREE: RulesVersion = RulesVersion(3);
     /// The table has a policy, and sessions with an identity are checked against it.
     pub const FOUR: RulesVersion = RulesVersion(4);
+    /// Changes of the policy and interventions are checked in log order, and the last administrator stays.
+    pub const FIVE: RulesVersion = RulesVersion(5);
+    /// The policy has quotas.
+    pub const SIX: RulesVersion = RulesVersion(6);
     /// The newest that this build knows.
-    pub const NEWEST: RulesVersion = RulesVersion::FOUR;
+    pub const NEWEST: RulesVersion = RulesVersion::SIX;
 
     pub fn number(self) -> u8 {
         self.0

@@ -5,6 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::ops::Bound;
 
+use crate::model::access::principal::Principal;
 use crate::model::command::{Mode, Owner};
 use crate::model::id::{ActorId, FenceToken, PublicSessionId, RequestId, SessionId};
 use crate::model::name::LockName;
@@ -98,6 +99,8 @@ pub struct LockSummary {
 pub struct SessionSummary {
     pub public: PublicSessionId,
     pub owner: Owner,
+    /// None if what the session does is not checked.
+    pub principal: Option<Principal>,
     pub ttl: Span,
     pub linger: Span,
     pub opened_at: LogicalTime,
@@ -229,6 +232,7 @@ impl LockTable {
         Some(SessionSummary {
             public: session.public,
             owner: session.owner.clone(),
+            principal: session.identity.as_ref().map(|identity| identity.principal.clone()),
             ttl: session.ttl,
             linger: session.linger,
             opened_at: session.opened_at,

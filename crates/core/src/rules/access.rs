@@ -7,6 +7,8 @@
 //! * To give something up is always allowed: release, cancel, close. So is the retry of a request that has its answer.
 //! * A session whose identity may not connect any more is not kept alive by what it says. It ends within its TTL.
 //! * A request that waits is compared with the policy when its turn comes.
+//! * A change of the policy, or an intervention, needs the right to make it when it is applied. So an administrator who
+//!   was revoked cannot undo that with a change that was under way.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -14,15 +16,18 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::model::access::change::{AccessChange, ChangeAccess};
+use crate::model::access::identity::Identity;
 use crate::model::access::principal::Principal;
 use crate::model::access::verb::{Verb, Verbs};
 use crate::model::command::{
-    Acquire, AcquireAll, Call, Command, HoldRef, Member, Mode, OpenSession, Policy,
+    Acquire, AcquireAll, Action, Call, Command, HoldRef, Intervention, Member, Mode, OpenSession,
+    Policy,
 };
 use crate::model::event::{EndReason, Event};
 use crate::model::id::{RequestId, SessionId};
 use crate::model::name::LockName;
 use crate::model::outcome::{Outcome, Rejection};
+use crate::model::rules_version::RulesVersion;
 use crate::state::access::Grants;
 use crate::state::table::LockTable;
 use crate::state::wait::QueuePlace;
@@ -34,16 +39,31 @@ impl LockTable {
         events: &mut Vec<Event>,
     ) -> Outcome {
         let from = if change.end_sessions { self.losers(&change.changes) } else { BTreeSet::new() };
+        let of_roles = |change: &AccessChange| {
+            matches!(
+                change,
+                AccessChange::PutRole { .. }
+                    | AccessChange::DeleteRole { .. }
+                    | AccessChange::Replace(_)
+            )
+        };
+        let ends_strangers = self.rules() >= RulesVersion::FIVE
+            && change.end_sessions
+            && change.changes.iter().any(of_roles);
         let generation = match self.change_policy(change.expected, &change.changes) {
             Ok(generation) => generation,
             Err(refusal) => return Outcome::Rejected(Rejection::AccessRefused(refusal)),
         };
         events.push(Event::AccessChanged { change, generation });
-        if !from.is_empty() {
-            let is_meant = |principal: &Principal| from.contains(principal);
-            let of_them = self.session_map().iter().filter(|(_, session)| {
-                session.identity.as_ref().is_some_and(|identity| is_meant(&identity.principal))
-            });
+        if ends_strangers || !from.is_empty() {
+            let is_meant = |identity: &Identity| {
+                from.contains(&identity.principal)
+                    || (ends_strangers && !self.access().allows_on_cluster(identity, Verb::Connect))
+            };
+            let of_them = self
+                .session_map()
+                .iter()
+                .filter(|(_, session)| session.identity.as_deref().is_some_and(is_meant));
             let ids: Vec<SessionId> = of_them.map(|(id, _)| *id).collect();
             ids.into_iter().for_each(|id| self.end_session(id, EndReason::Killed, events));
         }
@@ -63,6 +83,7 @@ impl LockTable {
             | AccessChange::DeleteRole { .. }
             | AccessChange::Grant { .. }
             | AccessChange::PutToken(_)
+            | AccessChange::SetQuotas(_)
             | AccessChange::Replace(_) => None,
         };
         changes.iter().filter_map(loser).collect()
@@ -73,6 +94,12 @@ impl LockTable {
         match command {
             Command::OpenSession(OpenSession { identity, .. })
             | Command::AttachStream { identity, .. } => {
+                identity.as_deref().map(|identity| self.grants_of_identity(identity))
+            }
+            Command::ChangeAccess(change) => {
+                change.identity.as_deref().map(|identity| self.grants_of_identity(identity))
+            }
+            Command::Intervene(Intervention { identity, .. }) => {
                 identity.as_deref().map(|identity| self.grants_of_identity(identity))
             }
             _ => self.grants_of_session(command.session()?),
@@ -110,12 +137,12 @@ impl LockTable {
             | Command::Abandon { .. }
             | Command::CloseSession { .. }
             | Command::DetachStream { .. }
-            | Command::Intervene(_)
             | Command::BeginTerm { .. }
             | Command::Tick
             | Command::EventsPublished { .. }
-            | Command::AdoptRules { .. }
-            | Command::ChangeAccess(_) => true,
+            | Command::AdoptRules { .. } => true,
+            Command::Intervene(intervention) => may_intervene(grants, &intervention.action),
+            Command::ChangeAccess(_) => grants.allow_cluster(Verb::Access),
         };
         if is_allowed { Ok(()) } else { Err(Rejection::PermissionDenied) }
     }
@@ -159,6 +186,20 @@ fn may_take(grants: &Grants, name: &LockName, mode: Mode, policy: Policy) -> boo
         Policy::Detect | Policy::Wait | Policy::WaitDie => true,
     };
     may_wound && grants.allow_any(mode.verbs(), name)
+}
+
+fn may_intervene(grants: &Grants, action: &Action) -> bool {
+    let on_name = |verb, name: &LockName| grants.allow(Verbs::of(&[verb]), name);
+    match action {
+        Action::Break { name, .. } | Action::Reopen { name } => on_name(Verb::Break, name),
+        Action::Transfer { name, .. } => on_name(Verb::Move, name),
+        Action::SetPermits { name, .. } => on_name(Verb::SetPermits, name),
+        Action::Freeze { prefix, .. } | Action::Thaw { prefix } => {
+            grants.cover(Verbs::of(&[Verb::Freeze]), prefix)
+        }
+        Action::KillSession { .. } => grants.allow_cluster(Verb::KillSession),
+        Action::SetLimits { .. } => grants.allow_cluster(Verb::ClusterChange),
+    }
 }
 
 /// All of them, unless a bug is planted.

@@ -1,20 +1,24 @@
 //! `Acquire` and `AcquireAll`: take locks, or a place in their queues.
 //!
-//! An acquire is an acquire-all with one name. It is granted when nothing blocks it in any of its queues, and then all
-//! at once, so a part of it is never held.
+//! An acquire and an acquire-all take the same path. Re-entry exists for one name only, and `AlreadyHeld` for several.
+//! A request is granted when nothing blocks it in any of its queues, and then all at once, so a part of it is never
+//! held. While it is first in a queue, no later waiter is granted that lock; it has no token yet.
 //!
-//! Locks are not re-entrant by default. An actor that asks again for a lock that it holds waits like any other, or gets
-//! `Busy`; an acquire-all gets `AlreadyHeld`.
+//! Locks are not re-entrant by default. An actor (a thread of work within a session) that asks again for a lock that it
+//! holds gets `Busy` if it tries once. If it wants to wait, it gets `Deadlock`; under the policy `Wait` it waits until
+//! its deadline. An acquire-all gets `AlreadyHeld`.
 //!
-//! The policies `WaitDie` and `WoundWait` are those of Rosenkrantz, Stearns and Lewis (1978). An age is the logical time
-//! since which an actor wants locks (`since`). Wait-die: a younger actor does not wait for an older one; it is refused
-//! (`Died`) and retries with its age. Wound-wait: an older actor takes the preemptible holds of younger ones.
+//! The policies `WaitDie` and `WoundWait` are those of Rosenkrantz, Stearns and Lewis (1978). An actor's age is the
+//! `since` of its request, or else the time at which its session was opened; the lower time is the older actor.
+//! Wait-die: a younger actor does not wait for an older one; it is refused (`Died`) and retries with its age.
+//! Wound-wait: an older actor takes the preemptible holds of younger ones, if its request may wait (`wait` above zero).
 //!
-//! Blocks with `feature = "planted"` are deliberate bugs for the tests. No release build has them.
+//! Blocks with `feature = "planted"` are deliberate bugs for the tests. A build without the feature has none.
 
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
 
+use crate::model::access::quota::QuotaKind;
 use crate::model::command::{Acquire, AcquireAll, Call, Member, Mode, Policy, Terms};
 use crate::model::event::{EndReason, Event};
 use crate::model::id::{ActorId, SessionId};
@@ -68,7 +72,7 @@ impl LockTable {
         if let Some(outcome) = self.reenter(&call, actor, members, &question, &terms, events) {
             return outcome;
         }
-        let members = match self.settle(&call, actor, members) {
+        let members = match self.check_and_complete_members(&call, actor, members) {
             Ok(members) => members,
             Err(rejection) => {
                 let reply = Reply::Rejected(rejection);
@@ -105,6 +109,10 @@ impl LockTable {
                 Reply::Busy => self.answer(&call, question, reply),
                 reply => self.refuse(&call, question, names(&members), reply, events),
             };
+        }
+        let wanted = members.iter().map(|member| &member.name);
+        if let Err(rejection) = self.room_in_quotas(call.session, wanted, QuotaKind::Waits) {
+            return Outcome::Rejected(rejection);
         }
         if !wounds.is_empty() {
             self.wound(wounds, events);
@@ -166,9 +174,9 @@ impl LockTable {
         })
     }
 
-    /// Checks the session's limits, and fills in the number of permits of each member. Members without permits are
-    /// unchanged.
-    fn settle<'a>(
+    /// Checks the session's limits, refuses locks of an acquire-all that the actor holds already, and fills in the
+    /// number of permits of each member. Members without permits are unchanged.
+    fn check_and_complete_members<'a>(
         &self,
         call: &Call,
         actor: ActorId,
@@ -194,7 +202,8 @@ impl LockTable {
         settled.collect::<Result<Vec<Member>, Rejection>>().map(Cow::Owned)
     }
 
-    /// Whether the session could hold so many more.
+    /// Whether the session could hold so many more, and the table has as many tokens left. A table without tokens
+    /// refuses with `TooManyHolds` as well.
     fn may_hold_more(&self, session: SessionId, count: usize) -> bool {
         let holds = self.session_map().get(&session).map_or(0, |session| session.hold_count());
         holds + count <= self.limits().holds_per_session_max && self.has_tokens_for(count)

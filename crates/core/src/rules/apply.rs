@@ -24,8 +24,8 @@ impl LockTable {
         events: &mut Vec<Event>,
     ) -> Outcome {
         self.begin_command(index, at);
-        // Whatever a session says shows that it lives, even if it is refused. That its stream broke, or that it hung up,
-        // is said about it, not by it. A session that may not connect any more is not kept alive.
+        // Every request in the log renews its session, even if it is refused. The two exceptions are reports about the
+        // session, not requests of it. A session that may not connect any more is not renewed.
         let grants = self.grants_of_sender(&command);
         if !matches!(command, Command::DetachStream { .. } | Command::Abandon { .. })
             && let Some(session) = command.session()

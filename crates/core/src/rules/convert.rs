@@ -8,6 +8,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use crate::model::access::quota::QuotaKind;
 use crate::model::command::{Call, HoldRef, Mode, Policy, Terms};
 use crate::model::event::Event;
 use crate::model::name::{LockName, Names};
@@ -117,6 +118,11 @@ impl LockTable {
         };
         if let Some(reply) = refused {
             return self.refuse(call, question, Names::One(name.clone()), reply, events);
+        }
+        for kind in [QuotaKind::Locks, QuotaKind::Waits] {
+            if let Err(rejection) = self.room_in_quotas(call.session, [name].into_iter(), kind) {
+                return Outcome::Rejected(rejection);
+            }
         }
         let wanted = [(name, Mode::Exclusive)].into_iter();
         let outcome = self.enter_queues(holder, wanted, terms, question, Some(converts), events);

@@ -23,7 +23,7 @@ impl LockTable {
     ) -> Outcome {
         let events_before = events.len();
         events.push(Event::Intervened(intervention.clone()));
-        let Intervention { by, reason, action } = intervention;
+        let Intervention { by, reason, action, .. } = intervention;
         let done = match action {
             Action::Break { name, token } => self.break_holds(&name, token, events),
             Action::Transfer { name, token, to } => self.move_hold(&name, token, to, events),

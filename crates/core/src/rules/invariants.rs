@@ -83,6 +83,7 @@ impl LockTable {
             return Err(format!("token {} was granted twice", twice[0]));
         }
         ensure!(identified == self.identified_sessions(), "identities are miscounted");
+        ensure!(self.counted_usage().as_ref() == self.usage(), "what quotas count is miscounted");
         ensure!(conversions == converted, "a session has converted what it does not hold");
         ensure!(hold_count == holders, "a session holds what is not held by it");
         ensure!(place_count == waiters, "a session waits where it does not stand");

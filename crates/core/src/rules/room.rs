@@ -4,13 +4,16 @@
 //! gives something back is always carried out. In between stand renewals and cancellations, whose answers have to be
 //! kept: they have [a part more](RESERVE_PART).
 
+use crate::model::access::quota::{Quota, QuotaKind};
 use crate::model::command::{Member, OpenSession};
 use crate::model::id::SessionId;
+use crate::model::name::LockName;
 use crate::model::outcome::Rejection;
 use crate::model::rules_version::RulesVersion;
 use crate::state::answers::{Question, Reply};
 use crate::state::size;
 use crate::state::table::LockTable;
+use crate::state::usage::Used;
 
 /// Past the limit renewals and cancellations have such a part of it more.
 const RESERVE_PART: u64 = 16;
@@ -20,8 +23,45 @@ const SESSION_PART: u64 = 4;
 impl LockTable {
     /// May this new session be opened?
     pub(crate) fn room_for_session(&self, open: &OpenSession) -> Result<(), Rejection> {
+        if let Some(usage) = self.usage()
+            && let Some(identity) = &open.identity
+            && let Some((quota, used)) = usage.of_principal(&identity.principal)
+        {
+            within(QuotaKind::Sessions, quota.sessions, used.sessions, 1, false)?;
+        }
         let identity = open.identity.as_ref().map_or(0, |identity| identity.size_bytes());
         self.room_for_bytes(size::of_owner(&open.owner) + identity)
+    }
+
+    /// Do the quotas allow the session to have this many more of the kind, for these names?
+    pub(crate) fn room_in_quotas<'a>(
+        &self,
+        session: SessionId,
+        names: impl ExactSizeIterator<Item = &'a LockName> + Clone,
+        kind: QuotaKind,
+    ) -> Result<(), Rejection> {
+        let Some(usage) = self.usage() else { return Ok(()) };
+        #[cfg(feature = "planted")]
+        if crate::planted::Bug::QuotaNotAsked.is_active() {
+            return Ok(());
+        }
+        let check = |quota: &Quota, used: &Used, more, is_of_prefix| match kind {
+            QuotaKind::Sessions => Ok(()),
+            QuotaKind::Locks => within(kind, quota.locks, used.locks, more, is_of_prefix),
+            QuotaKind::Waits => within(kind, quota.waits, used.waits, more, is_of_prefix),
+        };
+        let identity = self.session_map().get(&session).and_then(|it| it.identity.as_deref());
+        let own = identity.and_then(|identity| usage.of_principal(&identity.principal));
+        if let Some((quota, used)) = own {
+            check(quota, used, names.len() as u64, false)?;
+        }
+        for name in names.clone() {
+            for (prefix, (quota, used)) in usage.of_prefixes(name) {
+                let more = names.clone().filter(|name| name.starts_with(&**prefix)).count();
+                check(quota, used, more as u64, true)?;
+            }
+        }
+        Ok(())
     }
 
     /// May the session be granted these, or wait for them?
@@ -35,6 +75,7 @@ impl LockTable {
         if !self.is_limited() {
             return Ok(());
         }
+        self.room_in_quotas(session, members.iter().map(|it| &it.name), QuotaKind::Locks)?;
         let holds: u64 = members.iter().map(|member| size::of_hold(&member.name, metadata)).sum();
         let own = size::WAIT + holds + question.answer_bytes(&Reply::Granted);
         // To look for a name costs about as much as to grant it. Far from the limits all may be new.
@@ -111,5 +152,20 @@ impl LockTable {
             return Err(Rejection::SessionTooLarge { limit });
         }
         Ok(())
+    }
+}
+
+fn within(
+    kind: QuotaKind,
+    limit: Option<u64>,
+    used: u64,
+    more: u64,
+    is_of_prefix: bool,
+) -> Result<(), Rejection> {
+    match limit {
+        Some(limit) if used + more > limit => {
+            Err(Rejection::QuotaExceeded { kind, limit, is_of_prefix })
+        }
+        _ => Ok(()),
     }
 }

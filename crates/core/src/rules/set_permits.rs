@@ -12,7 +12,8 @@ use crate::state::table::LockTable;
 const WAITERS_LOOKED_AT_MAX: usize = 1_000;
 
 impl LockTable {
-    /// More permits go to the next in line. Fewer take none away: what is out stays out.
+    /// More permits go to the next in line. A lower number takes no permit away, so there may be more holders than the
+    /// new number until enough of them release.
     pub(crate) fn set_permits(
         &mut self,
         name: LockName,

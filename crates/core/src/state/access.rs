@@ -10,6 +10,7 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::ops::Bound;
 
 use crate::model::access::change::{
     AccessChange, AccessRefusal, Roles, TokenId, TokenRecord, read_principal, write_principal,
@@ -17,12 +18,18 @@ use crate::model::access::change::{
 use crate::model::access::identity::Identity;
 use crate::model::access::pattern::Pattern;
 use crate::model::access::principal::Principal;
+use crate::model::access::quota::{QUOTAS_MAX, Quota, QuotaSubject, read_quotas, write_quotas};
 use crate::model::access::role::{BuiltInRole, RULES_PER_ROLE_MAX, RoleName, Rule};
 use crate::model::access::verb::{Verb, Verbs};
-use crate::model::codec::{DecodeError, Reader, Sink};
+use crate::model::codec::{DecodeError, Length, Reader, Sink};
+use crate::model::rules_version::RulesVersion;
+use crate::state::prefix_map::PrefixMap;
 
 #[cfg(test)]
 mod tests;
+
+/// Who shows the token by which a new cluster gets its first administrator.
+pub const BOOTSTRAP_PRINCIPAL: &str = "token:bootstrap";
 
 pub const ROLES_MAX: usize = 1_000;
 pub const PRINCIPALS_MAX: usize = 10_000;
@@ -38,6 +45,8 @@ pub struct Access {
     roles: Roles,
     tokens: BTreeMap<TokenId, TokenRecord>,
     banned: BTreeSet<Principal>,
+    /// Empty before rules 6. Each limits something.
+    quotas: BTreeMap<QuotaSubject, Quota>,
 }
 
 impl Access {
@@ -62,21 +71,29 @@ impl Access {
         self.banned.iter()
     }
 
+    pub fn quotas(&self) -> &BTreeMap<QuotaSubject, Quota> {
+        &self.quotas
+    }
+
     /// Changes the policy, if it is still that of the generation which the administrator has seen. All of the changes are
     /// made, or none.
     pub(crate) fn change(
         &mut self,
         expected: Option<u64>,
         changes: &[AccessChange],
+        rules: RulesVersion,
     ) -> Result<(), AccessRefusal> {
         if expected.is_some_and(|expected| expected != self.generation) {
             return Err(AccessRefusal::OtherGeneration { now: self.generation });
         }
         let mut changed = self.clone();
         changes.iter().try_for_each(|change| changed.make(change.clone()))?;
+        if rules >= RulesVersion::FIVE && self.has_administrator() && !changed.has_administrator() {
+            return Err(AccessRefusal::LastAdministrator);
+        }
         changed.generation += 1;
         let mut length = Length(0);
-        changed.write(&mut length);
+        changed.write(&mut length, rules);
         if length.0 > POLICY_BYTES_MAX {
             return Err(AccessRefusal::TooLarge);
         }
@@ -99,7 +116,23 @@ impl Access {
                 self.tokens.remove(&id).map(drop).ok_or(AccessRefusal::TokenNotFound)
             }
             AccessChange::Replace(roles) => self.replace(roles),
+            AccessChange::SetQuotas(quotas) => {
+                quotas.into_iter().try_for_each(|(subject, quota)| self.set_quota(subject, quota))
+            }
         }
+    }
+
+    fn set_quota(&mut self, subject: QuotaSubject, quota: Quota) -> Result<(), AccessRefusal> {
+        if quota.is_empty() {
+            self.quotas.remove(&subject);
+            return Ok(());
+        }
+        quota.check(&subject).map_err(AccessRefusal::InvalidQuota)?;
+        if !self.quotas.contains_key(&subject) && self.quotas.len() >= QUOTAS_MAX {
+            return Err(AccessRefusal::TooManyQuotas);
+        }
+        self.quotas.insert(subject, quota);
+        Ok(())
     }
 
     fn put_role(&mut self, role: RoleName, rules: Vec<Rule>) -> Result<(), AccessRefusal> {
@@ -196,23 +229,67 @@ impl Access {
 
     /// What the identity may do under this policy.
     pub fn grants(&self, identity: &Identity) -> Grants {
+        self.grants_under(RulesVersion::NEWEST, identity)
+    }
+
+    /// What a table of these rules allows to the identity.
+    fn grants_under(&self, rules: RulesVersion, identity: &Identity) -> Grants {
         if self.banned.contains(&identity.principal) {
             return Grants::default();
         }
-        let bound = self.roles.bindings.get(&identity.principal);
-        self.roles.grants(bound.into_iter().flatten().chain(&identity.claimed))
+        self.roles.grants(self.roles_of(rules, identity))
     }
 
-    pub(crate) fn write(&self, sink: &mut impl Sink) {
+    /// Whether the identity has this verb of the cluster.
+    pub fn allows_on_cluster(&self, identity: &Identity, verb: Verb) -> bool {
+        !self.banned.contains(&identity.principal)
+            && self
+                .roles_of(RulesVersion::NEWEST, identity)
+                .any(|role| self.roles.allow_on_cluster(role, verb))
+    }
+
+    /// Whether a principal is bound to a role that may change the policy, and can prove who it is.
+    fn has_administrator(&self) -> bool {
+        let is_administrator = |principal: &Principal| {
+            let bound = self.roles.bindings.get(principal).into_iter().flatten();
+            bound.into_iter().any(|role| self.roles.allow_on_cluster(role, Verb::Access))
+        };
+        let mut others = self.roles.bindings.keys().filter(|principal| !principal.is_token());
+        others.any(is_administrator)
+            || self.tokens.values().any(|token| is_administrator(&token.principal))
+    }
+
+    /// Those that it is bound to, and those that its credential names. The bootstrap token names one until the first
+    /// change of the policy, wherever it was accepted.
+    fn roles_of<'a>(
+        &'a self,
+        rules: RulesVersion,
+        identity: &'a Identity,
+    ) -> impl Iterator<Item = &'a RoleName> {
+        let bound = self.roles.bindings.get(&identity.principal);
+        let is_over = rules >= RulesVersion::FIVE
+            && self.generation > 0
+            && identity.principal.as_str() == BOOTSTRAP_PRINCIPAL;
+        let claimed = (!is_over).then_some(&identity.claimed);
+        bound.into_iter().flatten().chain(claimed.into_iter().flatten())
+    }
+
+    pub(crate) fn write(&self, sink: &mut impl Sink, rules: RulesVersion) {
         sink.varint(self.generation);
         self.roles.write(sink);
         sink.count(self.tokens.len());
         self.tokens.values().for_each(|token| token.write(sink));
         sink.count(self.banned.len());
         self.banned.iter().for_each(|principal| write_principal(sink, principal));
+        if rules >= RulesVersion::SIX {
+            write_quotas(sink, &self.quotas);
+        }
     }
 
-    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Access, DecodeError> {
+    pub(crate) fn read(
+        reader: &mut Reader<'_>,
+        rules: RulesVersion,
+    ) -> Result<Access, DecodeError> {
         let inconsistent = |what: &str| DecodeError::Inconsistent(what.into());
         let generation = reader.varint()?;
         let roles = Roles::read(reader)?;
@@ -225,16 +302,26 @@ impl Access {
             }
             access.put_token(token).map_err(|_| inconsistent("a token is not possible"))?;
         }
+        let with_tokens: BTreeSet<Principal> =
+            access.tokens.values().map(|token| token.principal.clone()).collect();
         for _ in 0..reader.count()? {
             let principal = read_principal(reader)?;
+            if access.banned.len() >= PRINCIPALS_MAX {
+                return Err(inconsistent("too many banned principals"));
+            }
             if access.banned.last().is_some_and(|last| *last >= principal) {
                 return Err(inconsistent("banned principals are not in order"));
             }
-            let has_token = access.tokens.values().any(|token| token.principal == principal);
-            if has_token || access.roles.bindings.contains_key(&principal) {
+            if with_tokens.contains(&principal) || access.roles.bindings.contains_key(&principal) {
                 return Err(inconsistent("a banned principal has roles or tokens"));
             }
-            access.ban(principal).map_err(|_| inconsistent("too many banned principals"))?;
+            access.banned.insert(principal);
+        }
+        if rules >= RulesVersion::SIX {
+            for (subject, quota) in read_quotas(reader)? {
+                let is_set = !quota.is_empty() && access.set_quota(subject, quota).is_ok();
+                is_set.then_some(()).ok_or_else(|| inconsistent("a quota is not possible"))?;
+            }
         }
         Ok(access)
     }
@@ -249,6 +336,14 @@ impl Roles {
         }
     }
 
+    fn allow_on_cluster(&self, role: &RoleName, verb: Verb) -> bool {
+        let allows = |rule: &Rule| matches!(rule, Rule::Cluster { verbs } if verbs.contains(verb));
+        match BuiltInRole::named(role) {
+            Some(role) => role.rules().iter().any(allows),
+            None => self.roles.get(role).into_iter().flatten().any(allows),
+        }
+    }
+
     /// What these roles allow together.
     pub fn grants<'a>(&self, roles: impl IntoIterator<Item = &'a RoleName>) -> Grants {
         let mut grants = Grants::default();
@@ -256,15 +351,6 @@ impl Roles {
             self.rules_of(role).into_iter().for_each(|rule| grants.add(rule));
         }
         grants
-    }
-}
-
-/// Counts what would be written.
-struct Length(usize);
-
-impl Sink for Length {
-    fn put(&mut self, bytes: &[u8]) {
-        self.0 += bytes.len();
     }
 }
 
@@ -295,25 +381,31 @@ fn check_roles(roles: &Roles) -> Result<(), AccessRefusal> {
     Ok(())
 }
 
-/// What one identity may do: the rules of all its roles together.
+/// What one identity may do: the rules of all its roles together. A check costs a few lookups, however many rules there
+/// are: the table makes it for each name of each request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Grants {
     cluster: Verbs,
     /// For all names.
     everywhere: Verbs,
-    names: BTreeMap<Pattern, Verbs>,
+    exact: BTreeMap<Arc<str>, Verbs>,
+    prefixes: PrefixMap<Verbs>,
 }
 
 impl Grants {
     fn add(&mut self, rule: Rule) {
         match rule {
             Rule::Cluster { verbs } => self.cluster = self.cluster.and(verbs),
-            Rule::Names { verbs, pattern } if pattern.covers_prefix("") => {
+            Rule::Names { verbs, pattern: Pattern::Exact(name) } => {
+                let granted = self.exact.entry(name).or_default();
+                *granted = granted.and(verbs);
+            }
+            Rule::Names { verbs, pattern: Pattern::Prefix(prefix) } if prefix.is_empty() => {
                 self.everywhere = self.everywhere.and(verbs);
             }
-            Rule::Names { verbs, pattern } => {
-                let granted = self.names.entry(pattern).or_default();
-                *granted = granted.and(verbs);
+            Rule::Names { verbs, pattern: Pattern::Prefix(prefix) } => {
+                let granted = self.prefixes.by_prefix().get(&prefix).copied().unwrap_or_default();
+                self.prefixes.insert(prefix, granted.and(verbs));
             }
         }
     }
@@ -325,29 +417,44 @@ impl Grants {
 
     /// All of the verbs, for this name.
     pub fn allow(&self, verbs: Verbs, name: &str) -> bool {
-        self.allow_where(verbs, |pattern| pattern.matches(name))
+        self.on_name(name).contains_all(verbs)
     }
 
     /// All of the verbs, for every name that begins so. Each verb needs one pattern that covers the whole prefix.
     pub fn cover(&self, verbs: Verbs, prefix: &str) -> bool {
-        self.allow_where(verbs, |pattern| pattern.covers_prefix(prefix))
+        self.on_prefix(prefix).contains_all(verbs)
+    }
+
+    /// The verb, for at least one name that begins so.
+    pub fn reach(&self, verb: Verb, prefix: &str) -> bool {
+        let allows_below = |patterns: &BTreeMap<Arc<str>, Verbs>| {
+            let below = patterns.range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
+            let mut below = below.take_while(|(pattern, _)| pattern.starts_with(prefix));
+            below.any(|(_, verbs)| verbs.contains(verb))
+        };
+        self.cover(Verbs::of(&[verb]), prefix)
+            || allows_below(&self.exact)
+            || allows_below(self.prefixes.by_prefix())
     }
 
     /// One of the verbs, for this name.
     pub fn allow_any(&self, verbs: Verbs, name: &str) -> bool {
-        verbs.iter().any(|verb| self.allow(Verbs::of(&[verb]), name))
+        let granted = self.on_name(name);
+        verbs.iter().any(|verb| granted.contains(verb))
     }
 
-    fn allow_where(&self, verbs: Verbs, fits: impl Fn(&Pattern) -> bool) -> bool {
-        let mut missing = verbs.without(self.everywhere);
-        let mut rules = self.names.iter();
-        while !missing.is_empty() {
-            let Some((pattern, granted)) = rules.next() else { return false };
-            if fits(pattern) {
-                missing = missing.without(*granted);
-            }
-        }
-        true
+    fn on_name(&self, name: &str) -> Verbs {
+        let exact = self.exact.get(name).copied().unwrap_or_default();
+        self.on_prefix(name).and(exact)
+    }
+
+    /// Of all patterns that cover it.
+    fn on_prefix(&self, text: &str) -> Verbs {
+        self.prefixes.covering(text).fold(self.everywhere, |all, (_, some)| all.and(*some))
+    }
+
+    fn patterns(&self) -> usize {
+        self.exact.len() + self.prefixes.by_prefix().len()
     }
 }
 
@@ -364,20 +471,21 @@ const COMPILED_MAX: usize = 20_000;
 const COMPILED_PATTERNS_MAX: usize = 500_000;
 
 impl CompiledGrants {
-    pub fn of(&mut self, access: &Access, identity: &Identity) -> Arc<Grants> {
+    /// As a table of these rules has it.
+    pub fn of(&mut self, access: &Access, rules: RulesVersion, identity: &Identity) -> Arc<Grants> {
         if let Some(grants) = self.by_identity.get(identity) {
             return grants.clone();
         }
         if self.by_identity.len() >= COMPILED_MAX || self.patterns >= COMPILED_PATTERNS_MAX {
             self.forget();
         }
-        let grants = Arc::new(access.grants(identity));
-        self.patterns += grants.names.len();
+        let grants = Arc::new(access.grants_under(rules, identity));
+        self.patterns += grants.patterns();
         self.by_identity.insert(identity.clone(), grants.clone());
         grants
     }
 
-    /// The policy has changed.
+    /// The policy has changed, or the rules.
     pub(crate) fn forget(&mut self) {
         *self = CompiledGrants::default();
     }

@@ -154,6 +154,7 @@ impl LockTable {
             }
         }
         self.size = self.count_bytes();
+        self.count_usage_again();
     }
 
     /// Begins to write the table as it is now, without stopping for it: see

@@ -10,6 +10,7 @@ mod locks;
 mod queues;
 mod sessions;
 mod settings;
+mod usage;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
@@ -32,6 +33,7 @@ use crate::state::session::Session;
 use crate::state::size;
 use crate::state::snapshot_map::SnapshotMap;
 use crate::state::unfinished_snapshot::UnfinishedSnapshot;
+use crate::state::usage::Usage;
 
 /// The replicated state: sessions, locks, queues.
 ///
@@ -64,6 +66,8 @@ pub struct LockTable {
     pub(super) waiter_count: usize,
     /// Those with an identity. If there are none, nothing is checked.
     pub(super) identified_sessions: usize,
+    /// None unless the policy has quotas that the table counts for.
+    usage: Option<Usage>,
     /// What all of it takes, in bytes, as all replicas estimate it.
     pub(super) size: u64,
     /// Locks that a lock delay keeps closed, by the end of it.
@@ -110,6 +114,7 @@ impl LockTable {
             public_ids: BTreeSet::new(),
             waiter_count: 0,
             identified_sessions: 0,
+            usage: None,
             size: 0,
             closed: BTreeSet::new(),
             unfinished: None,

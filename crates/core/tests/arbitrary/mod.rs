@@ -6,8 +6,8 @@ use holdfast_core::command::{
 };
 use holdfast_core::{
     AccessChange, ActorId, ChangeAccess, Command, FenceToken, Identity, LockName, LogIndex,
-    LogicalTime, Pattern, Principal, PublicSessionId, RequestId, RoleName, Rule, RulesVersion,
-    SessionId, Span, StreamId, TokenId, TokenRecord, Verb, Verbs,
+    LogicalTime, Pattern, Principal, PublicSessionId, Quota, QuotaSubject, RequestId, RoleName,
+    Rule, RulesVersion, SessionId, Span, StreamId, TokenId, TokenRecord, Verb, Verbs,
 };
 use proptest::prelude::*;
 
@@ -48,7 +48,7 @@ pub(crate) fn command() -> impl Strategy<Value = Command> {
         2 => (0_u64..40, 0_u64..400, 0_u64..4).prop_map(|(through, index, term)| {
             Command::EventsPublished { through, index: LogIndex(index), term }
         }),
-        1 => prop_oneof![Just(RulesVersion::ONE), Just(RulesVersion::TWO), Just(RulesVersion::THREE), Just(RulesVersion::FOUR)]
+        1 => prop_oneof![Just(RulesVersion::ONE), Just(RulesVersion::TWO), Just(RulesVersion::THREE), Just(RulesVersion::FOUR), Just(RulesVersion::FIVE), Just(RulesVersion::SIX)]
             .prop_map(|version| Command::AdoptRules { version }),
         3 => change_of_access().prop_map(Command::ChangeAccess),
     ]
@@ -109,14 +109,33 @@ fn change_of_access() -> impl Strategy<Value = Box<ChangeAccess>> {
             note: String::from("ci"),
         })),
         1 => (0_u64..3).prop_map(|id| AccessChange::RevokeToken { id: TokenId(id) }),
+        3 => (quota_subject(), quota())
+            .prop_map(|(subject, quota)| AccessChange::SetQuotas([(subject, quota)].into())),
     ];
     let changes = proptest::collection::vec(change, 0..3).prop_map(Vec::into_boxed_slice);
     let expected = proptest::option::weighted(0.1, 0_u64..20);
     (changes, expected, proptest::bool::weighted(0.3)).prop_map(
         |(changes, expected, end_sessions)| {
-            Box::new(ChangeAccess { by: "token:root".into(), expected, changes, end_sessions })
+            let (by, identity) = ("token:root".into(), None);
+            Box::new(ChangeAccess { by, identity, expected, changes, end_sessions })
         },
     )
+}
+
+fn quota_subject() -> impl Strategy<Value = QuotaSubject> {
+    let prefixes = ["*", "eu/*", "w*"];
+    proptest::sample::select([&prefixes[..], &PRINCIPALS[..]].concat())
+        .prop_map(|text| QuotaSubject::parse(text).unwrap())
+}
+
+fn quota() -> impl Strategy<Value = Quota> {
+    let number = || proptest::option::weighted(0.6, 0_u64..6);
+    (number(), number(), number()).prop_map(|(sessions, locks, waits)| Quota {
+        sessions,
+        locks,
+        waits,
+        ..Quota::default()
+    })
 }
 
 pub(crate) fn public(session: SessionId) -> PublicSessionId {
@@ -188,6 +207,7 @@ fn intervention() -> impl Strategy<Value = Intervention> {
         by: "an operator".into(),
         reason,
         action,
+        identity: None,
     })
 }
 

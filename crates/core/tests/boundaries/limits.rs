@@ -76,7 +76,7 @@ fn the_limits_of_an_intervention_are_themselves_allowed() {
     let limits = Limits::default();
     let intervene = |by: usize, reason: usize, action| {
         let (by, reason) = ("b".repeat(by).into(), "r".repeat(reason).into());
-        world().apply(Command::Intervene(Intervention { by, reason, action }))
+        world().apply(Command::Intervene(Intervention { by, reason, action, identity: None }))
     };
     let is_done = |outcome| matches!(outcome, Outcome::Intervened(_));
     let rejected = Outcome::Rejected;

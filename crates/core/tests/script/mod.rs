@@ -7,8 +7,9 @@ use holdfast_core::command::{
     AcquireAll, Action, HoldRef, Intervention, Member, Mode, OpenSession, Policy, Terms,
 };
 use holdfast_core::{
-    ActorId, Command, FenceToken, Limits, LockTable, LogIndex, LogicalTime, PublicSessionId,
-    RequestId, Span, StreamId,
+    AccessChange, ActorId, ChangeAccess, Command, FenceToken, Identity, Limits, LockTable,
+    LogIndex, LogicalTime, Principal, PublicSessionId, Quota, QuotaSubject, RequestId, RoleName,
+    Span, StreamId,
 };
 
 use crate::world::{World, lock_name};
@@ -37,6 +38,7 @@ fn run(world: &mut World, line: &str, output: &mut String) {
         "freezes" => return freezes(world, output),
         "list" => return list(world, words.get(1).unwrap_or(&""), &arguments, output),
         "sessions" => return sessions(world, &arguments, output),
+        "quotas" => return quotas(world, output),
         "counts" => return counts(world, output),
         "next-deadline" => {
             let next = world.table.next_deadline();
@@ -46,6 +48,7 @@ fn run(world: &mut World, line: &str, output: &mut String) {
         "snapshot-roundtrip" => return snapshot_roundtrip(world, output),
         "tick" => Command::Tick,
         "operator" => operator_command(world, words[1], &words[2..], &arguments),
+        "administrator" => administrator_command(words[1], words[2], &arguments),
         "published" => published(words[1], &arguments),
         "begin-term" => Command::BeginTerm { grace: Span::from_ms(ms(words[1])) },
         who => session_command(world, who, words[1], &words[2..], &arguments),
@@ -88,7 +91,10 @@ fn session_command(
             let ttl = arguments.span("ttl").unwrap_or(Span::from_secs(30));
             let linger = arguments.span("linger").unwrap_or(ttl);
             let open = world.opening(who, ttl);
-            Command::OpenSession(OpenSession { stream, linger, ..open })
+            let identity = arguments.text("as").map(|principal| {
+                Box::new(Identity::of(Principal::parse(principal).expect("as=PRINCIPAL")))
+            });
+            Command::OpenSession(OpenSession { stream, linger, identity, ..open })
         }
         "attach" => {
             Command::AttachStream { session, stream: stream.expect("stream=N"), identity: None }
@@ -172,7 +178,46 @@ fn operator_command(
         other => panic!("unknown intervention {other}"),
     };
     let reason = arguments.text("reason").unwrap_or("").into();
-    Command::Intervene(Intervention { by: "olga".into(), reason, action })
+    Command::Intervene(Intervention { by: "olga".into(), reason, action, identity: None })
+}
+
+/// `administrator quota jobs/* locks=2`, or `administrator grant token:billing role=user`.
+fn administrator_command(verb: &str, subject: &str, arguments: &Arguments<'_>) -> Command {
+    let change = match verb {
+        "grant" => AccessChange::Grant {
+            principal: Principal::parse(subject).unwrap(),
+            role: RoleName::parse(arguments.text("role").expect("role=R")).unwrap(),
+        },
+        "quota" => {
+            let [sessions, locks, waits] =
+                ["sessions", "locks", "waits"].map(|key| arguments.number(key));
+            let quota = Quota { sessions, locks, waits, ..Quota::default() };
+            AccessChange::SetQuotas([(QuotaSubject::parse(subject).unwrap(), quota)].into())
+        }
+        other => panic!("unknown change of the policy {other}"),
+    };
+    Command::ChangeAccess(Box::new(ChangeAccess {
+        by: "anna".into(),
+        identity: None,
+        expected: None,
+        changes: [change].into(),
+        end_sessions: false,
+    }))
+}
+
+fn quotas(world: &World, output: &mut String) {
+    for (subject, quota, used) in world.table.quota_use() {
+        let parts = [
+            ("sessions", used.sessions, quota.sessions),
+            ("locks", used.locks, quota.locks),
+            ("waits", used.waits, quota.waits),
+        ];
+        let limited =
+            parts.into_iter().filter_map(|(what, used, limit)| Some((what, used, limit?)));
+        let words: Vec<String> =
+            limited.map(|(what, used, limit)| format!("{used} of {limit} {what}")).collect();
+        writeln!(output, "{subject}: {}", words.join(", ")).unwrap();
+    }
 }
 
 fn to(world: &mut World, arguments: &Arguments<'_>) -> PublicSessionId {

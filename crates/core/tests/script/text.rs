@@ -139,7 +139,7 @@ pub(super) fn event_text(world: &World, event: &Event) -> String {
         ),
         Event::Reopened { name } => format!("{name} is open again"),
         Event::Thawed { prefix } => format!("{prefix}* is frozen no more"),
-        Event::Intervened(Intervention { by, reason, action }) => {
+        Event::Intervened(Intervention { by, reason, action, .. }) => {
             format!("{by} steps in: {reason}: {}", action_text(action))
         }
         Event::Released { name, session, token, .. } => {

@@ -41,7 +41,7 @@ impl<H: Host> Engine<H> {
             ReplicaEffect::Happened { index, at, event } => {
                 out.host.happened(*is_leader, at, &event);
                 self.notify_streams(id, at, &event);
-                self.turn.happened.push((index, at, event));
+                self.turn.unpublished_events.push((index, at, event));
             }
             ReplicaEffect::LeadershipChanged(leadership) => self.leadership_changed(id, leadership),
             ReplicaEffect::ChangeEnded { ticket, result } => {

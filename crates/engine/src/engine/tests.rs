@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use holdfast_core::command::{OpenSession, Owner};
 use holdfast_core::{
-    Command, Limits, Outcome, PublicSessionId, RequestId, SessionId, Span, StreamId,
+    AccessChange, ChangeAccess, Command, Identity, Limits, Outcome, Principal, PublicSessionId,
+    RequestId, RoleName, RulesVersion, SessionId, Span, StreamId,
 };
-use holdfast_replica::{Durable, GroupId, Leadership, NodeId, Replica, ReplicaConfig};
+use holdfast_replica::{Durable, GroupId, Leadership, Member, NodeId, Replica, ReplicaConfig};
 
 use super::{Engine, EngineConfig, MissedInput, Now};
 use crate::answer::{Answer, Delivery, StreamKey, Touched, Unavailable, Wait};
@@ -376,6 +377,44 @@ fn the_heartbeats_of_many_sessions_are_one_entry_and_one_answer() {
     let ttl = Some(Span::from_ms(600_000));
     assert_eq!(bench.touched[0].ttls, [ttl, None, ttl]);
     assert_eq!(bench.applied_index(), applied + 1);
+}
+
+#[test]
+fn a_session_that_may_not_connect_is_not_told_that_its_heartbeat_counted() {
+    const BOB: SessionId = SessionId(0xb0b);
+    let principal = Principal::parse("token:bob").unwrap();
+    let user = RoleName::parse("user").unwrap();
+    let mut bench = Bench::new();
+    bench.engine.peer_identified(NodeId(1), Member::default(), u32::MAX);
+    bench.now += TICK;
+    bench.turn_until(|bench| {
+        bench.engine.replicas().all(|(_, replica)| replica.table().rules() == RulesVersion::NEWEST)
+    });
+    let change = |bench: &mut Bench, change| {
+        let (by, identity, expected) = ("token:root".into(), None, None);
+        let (changes, end_sessions) = ([change].into(), false);
+        let change = ChangeAccess { by, identity, expected, changes, end_sessions };
+        bench.engine.call(GROUP, Command::ChangeAccess(Box::new(change)), 1, None);
+        bench.turn();
+    };
+    change(&mut bench, AccessChange::Grant { principal: principal.clone(), role: user });
+    let identity = Some(Box::new(Identity::of(principal.clone())));
+    let public = PublicSessionId(2);
+    let (ttl, linger, owner) = (Span::from_ms(600_000), Span::ZERO, Owner::default());
+    let open = OpenSession { session: BOB, public, stream: None, ttl, linger, owner, identity };
+    bench.engine.call(GROUP, Command::OpenSession(open), 2, None);
+    bench.turn();
+    let ttl = Some(Span::from_ms(600_000));
+    bench.engine.touches(GROUP, vec![BOB, ALICE], 3);
+    bench.turn();
+    assert_eq!(bench.touched.pop().unwrap().ttls, [ttl, ttl]);
+    change(&mut bench, AccessChange::Ban { principal });
+    bench.now += Duration::from_secs(1);
+    bench.engine.touches(GROUP, vec![BOB, ALICE], 4);
+    bench.turn();
+    let ttls = bench.touched.pop().unwrap().ttls;
+    assert_eq!(ttls[1], ttl);
+    assert!(ttls[0] < ttl, "its time goes on: {ttls:?}");
 }
 
 #[test]

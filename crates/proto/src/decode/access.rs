@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_core::{
-    AccessChange, ChangeAccess, Command, Pattern, Principal, RoleName, Roles, Rule, TokenId,
-    TokenRecord, Verb, Verbs,
+    AccessChange, ChangeAccess, Command, Pattern, Principal, Quota, QuotaError, QuotaSubject,
+    RoleName, Roles, Rule, TokenId, TokenRecord, Verb, Verbs,
 };
 
 use super::checked;
@@ -17,8 +17,9 @@ use crate::v1::{self, Failure, Reason};
 pub fn change_access(request: v1::ChangeAccessRequest, by: &str) -> Result<Command, Failure> {
     let v1::ChangeAccessRequest { changes, expected_generation, end_sessions } = request;
     let changes = changes.into_iter().map(change).collect::<Result<Box<[_]>, _>>()?;
-    let (by, expected) = (by.into(), expected_generation);
-    checked(Command::ChangeAccess(Box::new(ChangeAccess { by, expected, changes, end_sessions })))
+    let (by, identity, expected) = (by.into(), None, expected_generation);
+    let change = ChangeAccess { by, identity, expected, changes, end_sessions };
+    checked(Command::ChangeAccess(Box::new(change)))
 }
 
 fn change(change: v1::AccessChange) -> Result<AccessChange, Failure> {
@@ -40,6 +41,9 @@ fn change(change: v1::AccessChange) -> Result<AccessChange, Failure> {
         Change::PutToken(token) => AccessChange::PutToken(new_token(token)?),
         Change::RevokeToken(id) => AccessChange::RevokeToken { id: token_id(&id)? },
         Change::Replace(policy) => AccessChange::Replace(access_policy(policy)?),
+        Change::SetQuotas(v1::AccessQuotas { quotas }) => {
+            AccessChange::SetQuotas(access_quotas(quotas)?)
+        }
     })
 }
 
@@ -61,6 +65,23 @@ pub fn access_policy(policy: v1::AccessPolicy) -> Result<Roles, Failure> {
         }
     }
     Ok(Roles { roles, bindings })
+}
+
+/// What a policy file says of quotas.
+pub fn access_quotas(
+    quotas: Vec<v1::AccessQuota>,
+) -> Result<BTreeMap<QuotaSubject, Quota>, Failure> {
+    let mut read = BTreeMap::new();
+    for v1::AccessQuota { subject: name, sessions, locks, waits, rate, burst } in quotas {
+        let wrong = |error: QuotaError| invalid(format!("the quota of {name}: {error}"));
+        let subject = QuotaSubject::parse(&name).map_err(wrong)?;
+        let quota = Quota { sessions, locks, waits, rate, burst };
+        quota.check(&subject).map_err(wrong)?;
+        if read.insert(subject, quota).is_some() {
+            return Err(invalid(format!("{name} has two quotas")));
+        }
+    }
+    Ok(read)
 }
 
 fn rules(role: v1::AccessRole) -> Result<Vec<Rule>, Failure> {
@@ -166,7 +187,7 @@ mod tests {
         };
         let [AccessChange::Replace(roles)] = &*change.changes else { panic!("{change:?}") };
         assert_eq!(access::policy(roles), policy);
-        assert_eq!(access::show(&Access::default()).generation, 0);
+        assert_eq!(access::show(&Access::default(), &[]).generation, 0);
     }
 
     #[test]
@@ -182,6 +203,15 @@ mod tests {
                 digest: digest.to_vec(),
             })
         };
+        let quota_of = |subject: &str, rate| v1::AccessQuota {
+            subject: subject.into(),
+            rate: Some(rate),
+            ..Default::default()
+        };
+        let quotas = |quotas: &[v1::AccessQuota]| {
+            Change::SetQuotas(v1::AccessQuotas { quotas: quotas.to_vec() })
+        };
+        assert!(decoded(quotas(&[quota_of("token:a", 1), quota_of("a/*", 2)])).is_ok());
         assert!(decoded(token(&[1; 32])).is_ok());
         for (wrong, words) in [
             (role(vec![rule_of(&["brake"], "a")]), "not a verb"),
@@ -194,6 +224,9 @@ mod tests {
             (Change::RevokeToken("1".into()), "16 lower-case"),
             (token(&[1; 31]), "32 bytes"),
             (Change::Grant(v1::AccessBinding::default()), "one at a time"),
+            (quotas(&[quota_of("billing", 1)]), "a quota is for"),
+            (quotas(&[quota_of("token:a", 0)]), "at least 1"),
+            (quotas(&[quota_of("a/*", 1), quota_of("a/*", 2)]), "two quotas"),
         ] {
             let failure = decoded(wrong).unwrap_err();
             assert_eq!(failure.reason(), Reason::InvalidAccess);

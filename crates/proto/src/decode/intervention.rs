@@ -53,5 +53,5 @@ pub fn set_limits(request: v1::SetLimitsRequest) -> Result<Command, Failure> {
 fn intervene(words: Option<v1::Intervention>, action: Action) -> Result<Command, Failure> {
     let words = words.ok_or_else(|| rejected(Rejection::InvalidIntervention))?;
     let (by, reason) = (words.by.into(), words.reason.into());
-    checked(Command::Intervene(Intervention { by, reason, action }))
+    checked(Command::Intervene(Intervention { by, reason, action, identity: None }))
 }

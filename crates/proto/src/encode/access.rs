@@ -1,16 +1,29 @@
 //! The policy, for administrators.
 
-use holdfast_core::{Access, Pattern, Principal, RoleName, Roles, Rule, TokenRecord, Verb};
+use holdfast_core::{
+    Access, Pattern, Principal, Quota, QuotaSubject, RoleName, Roles, Rule, TokenRecord, Used, Verb,
+};
 
 use crate::v1;
 
-pub fn show(access: &Access) -> v1::ShowAccessResponse {
+pub fn show(access: &Access, quotas: &[(QuotaSubject, Quota, Used)]) -> v1::ShowAccessResponse {
     v1::ShowAccessResponse {
         generation: access.generation(),
         policy: Some(policy(access.roles())),
         tokens: access.tokens().map(token).collect(),
         banned: access.banned().map(Principal::to_string).collect(),
+        quotas: quotas.iter().map(quota_use).collect(),
     }
+}
+
+pub fn quota(subject: &QuotaSubject, quota: &Quota) -> v1::AccessQuota {
+    let Quota { sessions, locks, waits, rate, burst } = *quota;
+    v1::AccessQuota { subject: subject.to_string(), sessions, locks, waits, rate, burst }
+}
+
+fn quota_use((subject, limits, used): &(QuotaSubject, Quota, Used)) -> v1::AccessQuotaUse {
+    let Used { sessions, locks, waits } = *used;
+    v1::AccessQuotaUse { quota: Some(quota(subject, limits)), sessions, locks, waits }
 }
 
 pub fn policy(roles: &Roles) -> v1::AccessPolicy {

@@ -13,8 +13,13 @@ use crate::effect::{Effect, Ticket};
 use crate::id::NodeId;
 
 /// The rules, and the first format of log entries that includes them; the newest first.
-const RULES_SINCE: [(RulesVersion, u32); 3] =
-    [(RulesVersion::FOUR, 5), (RulesVersion::THREE, 4), (RulesVersion::TWO, 3)];
+const RULES_SINCE: [(RulesVersion, u32); 5] = [
+    (RulesVersion::SIX, 7),
+    (RulesVersion::FIVE, 6),
+    (RulesVersion::FOUR, 5),
+    (RulesVersion::THREE, 4),
+    (RulesVersion::TWO, 3),
+];
 /// Nodes whose format is remembered; more than there can be members.
 const READERS_MAX: usize = 64;
 

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::AuditSettings;
+use super::line::SPECIAL;
 use crate::events::Position;
 
 /// More than the longest line.
@@ -116,14 +117,20 @@ impl AuditFile {
             self.length = 0;
             return Ok(());
         }
-        for number in (1..self.kept).rev() {
-            match fs::rename(numbered(&self.path, number), numbered(&self.path, number + 1)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
+        // First, because it may fail: then no file has moved.
+        let next = with_suffix(&self.path, "new");
+        let file = open(&next)?;
+        // A step that was done before a failure is not done again.
+        if self.path.exists() {
+            let is_free = |number: &u64| !numbered(&self.path, *number).exists();
+            let free = (1..self.kept).find(is_free).unwrap_or(self.kept);
+            for number in (1..free).rev() {
+                fs::rename(numbered(&self.path, number), numbered(&self.path, number + 1))?;
             }
+            fs::rename(&self.path, numbered(&self.path, 1))?;
         }
-        fs::rename(&self.path, numbered(&self.path, 1))?;
-        self.file = open(&self.path)?;
+        fs::rename(&next, &self.path)?;
+        self.file = file;
         self.length = 0;
         Ok(())
     }
@@ -138,8 +145,12 @@ fn open(path: &Path) -> io::Result<File> {
 }
 
 fn numbered(path: &Path, number: u64) -> PathBuf {
+    with_suffix(path, &number.to_string())
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
-    name.push(format!(".{number}"));
+    name.push(format!(".{suffix}"));
     PathBuf::from(name)
 }
 
@@ -157,8 +168,7 @@ fn whole_lines(file: &mut File) -> io::Result<(u64, Option<Position>)> {
     let whole = tail.get(..end).unwrap_or_default();
     let last = whole.rsplit(|byte| *byte == b'\n').find_map(|line| {
         let line: Where = serde_json::from_slice(line).ok()?;
-        // A gap bears the position of what follows it.
-        let is_past = !["leadership", "membership", "gap"].contains(&line.event.as_str());
+        let is_past = !SPECIAL.contains(&line.event.as_str());
         is_past.then_some(Position { index: line.index, number: line.number })
     });
     Ok((start + end as u64, last))
@@ -197,6 +207,34 @@ mod tests {
         assert_eq!(indexes(&numbered(&path, 1)), [5, 6]);
         assert_eq!(indexes(&numbered(&path, 2)), [3, 4]);
         assert!(!numbered(&path, 3).exists());
+    }
+
+    #[test]
+    fn a_rotation_that_fails_again_and_again_loses_no_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut file, _) = AuditFile::open(&settings(dir.path(), 1, 3)).unwrap();
+        let path = dir.path().join("audit.jsonl");
+        for index in 1..=3 {
+            file.lines().extend_from_slice(&line(index));
+            file.write().unwrap();
+        }
+        // The next file cannot be made.
+        let next = with_suffix(&path, "new");
+        fs::create_dir(&next).unwrap();
+        file.lines().extend_from_slice(&line(4));
+        (0..5).for_each(|_| assert!(file.write().is_err()));
+        assert_eq!((indexes(&path), indexes(&numbered(&path, 1))), (vec![3], vec![2]));
+        fs::remove_dir(&next).unwrap();
+        // The last step failed: all files have moved already.
+        fs::rename(numbered(&path, 2), numbered(&path, 3)).unwrap();
+        fs::rename(numbered(&path, 1), numbered(&path, 2)).unwrap();
+        fs::rename(&path, numbered(&path, 1)).unwrap();
+        file.write().unwrap();
+        let kept = [0, 1, 2, 3].map(|number| match number {
+            0 => indexes(&path),
+            _ => indexes(&numbered(&path, number)),
+        });
+        assert_eq!(kept, [[4], [3], [2], [1]]);
     }
 
     #[test]

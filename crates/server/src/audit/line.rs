@@ -8,14 +8,17 @@
 
 use std::collections::BTreeSet;
 
-use holdfast_core::command::Owner;
 use holdfast_core::{LogicalTime, PublicSessionId};
 use holdfast_replica::{Configuration, GroupId, Leadership, NodeId};
 
 use super::json_writer::JsonWriter;
+use super::notes::{Note, Origin};
 use super::short_names;
 use super::utc::utc;
-use crate::events::{EventView, Position, Recorded};
+use crate::events::{EventView, Position, Recorded, SessionOwner};
+
+/// The kinds of lines that are about no event of the log, or about one that comes after them.
+pub(super) const SPECIAL: [&str; 3] = ["leadership", "membership", "gap"];
 
 /// The parts of a line that tell when and where, around the number in the entry.
 #[derive(Debug, Default)]
@@ -79,17 +82,27 @@ pub(crate) fn event(
     end(json);
 }
 
-/// Its public id, and its owner if that is known.
-pub(crate) fn session(session: PublicSessionId, owner: Option<&Owner>) -> String {
+/// Its public id, its owner if that is known, and from where its client came to this node.
+pub(crate) fn session(
+    session: PublicSessionId,
+    owner: Option<&SessionOwner>,
+    origin: Option<&Origin>,
+) -> String {
     let mut bytes = Vec::new();
     let mut json = JsonWriter::append_to(&mut bytes);
     json.text(b",\"session\":", &session.to_string());
-    if let Some(owner) = owner {
+    if let Some(SessionOwner { owner, .. }) = owner {
         json.text(b",\"owner\":{\"application\":", &owner.application);
         json.text(b",\"host\":", &owner.host);
         json.number(b",\"pid\":", owner.pid.into());
         json.text_if_any(b",\"note\":", &owner.note);
         json.put(b"}");
+    }
+    let principal = owner.and_then(|owner| owner.principal.as_ref());
+    match (origin, principal) {
+        (Some(origin), _) => origin.write(&mut json),
+        (None, Some(principal)) => json.text(b",\"principal\":", principal.as_str()),
+        (None, None) => {}
     }
     json.finish();
     // It is made of texts.
@@ -109,6 +122,46 @@ pub(crate) fn gap(after_index: u64, next: Position, unix_ms: u64, lost: u64) -> 
         json.text(b",\"detail\":", detail);
         json.number(b",\"lost\":", lost);
         json.number(b",\"after_index\":", after_index);
+    })
+}
+
+/// What was noted of callers. The position is that of the event before it.
+pub(super) fn note(note: &Note, position: Position, unix_ms: u64) -> Vec<u8> {
+    match note {
+        Note::Denied { denial, count } => {
+            let event = if denial.is_enforced { "denied" } else { "would_be_denied" };
+            special(event, position, unix_ms, |json| {
+                json.word(b",\"method\":", &format!("{:?}", denial.method));
+                json.word(b",\"reason\":", &denial.reason.wire_name());
+                denial.origin.write(json);
+                json.number(b",\"count\":", *count);
+            })
+        }
+        Note::LoggedIn { origin, public, is_new, .. } => {
+            special("login", position, unix_ms, |json| {
+                json.text(b",\"session\":", &public.to_string());
+                json.word(b",\"method\":", if *is_new { "OpenSession" } else { "ResumeSession" });
+                origin.write(json);
+            })
+        }
+        Note::DashboardLogin(origin) => special("login", position, unix_ms, |json| {
+            json.word(b",\"method\":", "HttpLogin");
+            origin.write(json);
+        }),
+        Note::Requested { origin, method } => special("requested", position, unix_ms, |json| {
+            json.word(b",\"method\":", &format!("{method:?}"));
+            origin.write(json);
+        }),
+    }
+}
+
+/// Denials, logins or requests for which the writer had no room.
+pub(super) fn lost_notes(lost: u64, position: Position, unix_ms: u64) -> Vec<u8> {
+    let detail =
+        "denials, logins or requests are missing: there were more than the writer has room for";
+    special("notes_lost", position, unix_ms, |json| {
+        json.text(b",\"detail\":", detail);
+        json.number(b",\"lost\":", lost);
     })
 }
 

@@ -5,14 +5,18 @@ use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use holdfast_core::command::Owner;
 use holdfast_core::{Event, PublicSessionId, SessionId};
 
 use super::line::{self, Stamp};
-use crate::events::{EventRing, EventView, OwnerReader, Recorded, SessionTexts, SessionView};
+use super::notes::Origin;
+use crate::events::{
+    EventRing, EventView, OwnerReader, Recorded, SessionOwner, SessionTexts, SessionView,
+};
 
 /// As many as there can be sessions. Only one who missed events knows of more, and then forgets them all.
 const OWNERS_MAX: usize = 2_000_000;
+/// Of sessions that clients came with. If there are more, the lines of sessions lack it until their clients come again.
+const ORIGINS_MAX: usize = 500_000;
 /// Of sessions that ended and may still be told of.
 const ENDED_MAX: usize = 100_000;
 
@@ -20,7 +24,9 @@ const ENDED_MAX: usize = 100_000;
 pub(crate) struct Lines {
     events: Arc<EventRing>,
     reader: OwnerReader,
-    owners: HashMap<PublicSessionId, Arc<Owner>>,
+    owners: HashMap<PublicSessionId, Arc<SessionOwner>>,
+    /// From where the clients of sessions came to this node last.
+    origins: HashMap<PublicSessionId, Arc<Origin>>,
     /// In which entry they ended.
     ended: VecDeque<(u64, SessionId, PublicSessionId)>,
     /// What lines say of sessions whose owners are known.
@@ -35,6 +41,7 @@ impl Lines {
             events: Arc::clone(events),
             reader: events.owner_reader(),
             owners: HashMap::new(),
+            origins: HashMap::new(),
             ended: VecDeque::new(),
             sessions: SessionTexts::default(),
             stamp: Stamp::default(),
@@ -54,6 +61,26 @@ impl Lines {
         }
         self.end(&recorded.event);
         is_publishable
+    }
+
+    /// Before the events that come of it.
+    pub(super) fn logged_in(
+        &mut self,
+        session: SessionId,
+        public: PublicSessionId,
+        origin: Arc<Origin>,
+    ) {
+        if self.origins.len() >= ORIGINS_MAX {
+            self.origins.clear();
+        }
+        self.sessions.forget(session);
+        self.origins.insert(public, origin);
+    }
+
+    /// Clients come to another node.
+    pub(super) fn forget_origins(&mut self) {
+        self.origins.clear();
+        self.sessions = SessionTexts::default();
     }
 
     /// For one who reads along, and may have to tell of it later.
@@ -76,26 +103,31 @@ impl Lines {
 
     fn forget_first_ended(&mut self) {
         if let Some((_, session, public)) = self.ended.pop_front() {
-            self.sessions.forget(session);
-            self.owners.remove(&public);
+            self.forget(session, public);
         }
     }
 
+    fn forget(&mut self, session: SessionId, public: PublicSessionId) {
+        self.sessions.forget(session);
+        self.owners.remove(&public);
+        self.origins.remove(&public);
+    }
+
     fn begin(&mut self, event: &Event) {
-        if let Event::SessionOpened { session, public, owner, .. } = event {
+        if let Event::SessionOpened { session, public, owner, principal } = event {
             if self.owners.len() >= OWNERS_MAX {
                 self.owners.clear();
                 self.sessions = SessionTexts::default();
             }
             self.sessions.forget(*session);
-            self.owners.insert(*public, Arc::new(Owner::clone(owner)));
+            let (owner, principal) = ((**owner).clone(), principal.clone());
+            self.owners.insert(*public, Arc::new(SessionOwner { owner, principal }));
         }
     }
 
     fn end(&mut self, event: &Event) {
         if let Event::SessionEnded { session, public, .. } = event {
-            self.sessions.forget(*session);
-            self.owners.remove(public);
+            self.forget(*session, *public);
         }
     }
 
@@ -111,7 +143,8 @@ impl Lines {
         }
         let Some(public) = session.public() else { return Cow::Borrowed("") };
         let owner = self.owner(public);
-        let text = line::session(public, owner.as_deref());
+        let origin = self.origins.get(&public);
+        let text = line::session(public, owner.as_deref(), origin.map(Arc::as_ref));
         if let Some(secret) = known
             && owner.is_some()
         {
@@ -121,7 +154,7 @@ impl Lines {
     }
 
     /// Of a session that was open before the events began, the snapshot knows.
-    fn owner(&mut self, session: PublicSessionId) -> Option<Arc<Owner>> {
+    fn owner(&mut self, session: PublicSessionId) -> Option<Arc<SessionOwner>> {
         if !self.owners.contains_key(&session) {
             for (public, owner) in self.events.take_sessions(&self.reader).iter() {
                 let known = self.owners.entry(*public);

@@ -47,7 +47,8 @@ fn of_electorate(
 ) -> Audit {
     let shard = ShardHandle::new(inbox().unwrap().0, leadership.subscribe());
     let (events, metrics) = (Arc::clone(events), Arc::new(Metrics::new()));
-    Audit::open(settings, events, shard, electorate.subscribe(), metrics).unwrap()
+    let (notes, gate) = (Arc::default(), Arc::default());
+    Audit::open(settings, events, shard, electorate.subscribe(), metrics, notes, gate).unwrap()
 }
 
 fn catch_up(audit: &mut Audit) {
@@ -201,4 +202,20 @@ fn after_a_restart_no_audit_line_is_written_twice() {
     let text = std::fs::read_to_string(&file).unwrap();
     assert_eq!(text.lines().count(), 8, "{text}");
     assert!(!text.contains("gap"), "{text}");
+}
+
+#[tokio::test]
+async fn a_disk_that_does_not_answer_is_noticed_and_so_is_a_writer_that_panics() {
+    const MOMENT: Duration = Duration::from_millis(1);
+    let (answer, answered) = oneshot::channel::<()>();
+    let (told, mut times) = tokio::sync::mpsc::unbounded_channel();
+    let writing = tokio::spawn(answered);
+    let written = tokio::spawn(until_written(writing, MOMENT, move || told.send(()).unwrap()));
+    for _ in 0..3 {
+        times.recv().await.unwrap();
+    }
+    answer.send(()).unwrap();
+    written.await.unwrap().unwrap().unwrap();
+    let broken = tokio::spawn(async { panic!("a bug") });
+    assert!(until_written::<()>(broken, MOMENT, || ()).await.is_err());
 }

@@ -12,7 +12,8 @@ use hyper::body::{Body, Frame, SizeHint};
 use tokio::time::{Sleep, sleep};
 use tonic::Status;
 
-use super::{Call, Connection, TooMuch};
+use super::limits::TooMuch;
+use super::{Call, Connection};
 
 /// Of a message of gRPC: a flag, and the length.
 const PREFIX_BYTES: usize = 5;
@@ -27,7 +28,7 @@ pub(crate) enum Shape {
     Message { bytes_max: usize },
     /// Messages of gRPC, until the caller ends it. It is whole with the first.
     Messages { bytes_max: usize },
-    /// Messages of gRPC. When it is whole is said by whoever serves it.
+    /// Messages of gRPC. The method that serves it says when it is whole.
     Session { bytes_max: usize },
     /// Any bytes, to the end.
     Bytes,
@@ -44,7 +45,7 @@ impl Shape {
     }
 }
 
-/// Counts the bytes as they come, and gives messages of gRPC away only whole: whoever decodes them takes the memory
+/// Counts the bytes as they come, and gives messages of gRPC away only whole: decoding them takes the memory
 /// that they claim at their first bytes. One that does not come whole in time ends the request.
 #[derive(Debug)]
 pub(crate) struct RequestBody<B> {
@@ -228,8 +229,7 @@ fn whole_messages(bytes: &[u8], bytes_max: usize) -> Result<usize, Failure> {
 }
 
 fn failure(reason: Reason, message: String, retryable: bool) -> Failure {
-    let (reason, leader) = (reason.into(), String::new());
-    Failure { reason, message, retryable, may_have_happened: false, leader }
+    Failure { reason: reason.into(), message, retryable, ..Failure::default() }
 }
 
 fn too_large(bytes: usize, bytes_max: usize) -> Failure {

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Connection;
 use super::counts::State;
+use super::limits::TooMuch;
 
 /// A request, from its first byte to the end of its answer.
 #[derive(Debug)]
@@ -33,31 +34,6 @@ pub(super) enum Stage {
 pub(crate) struct HeldBytes {
     call: Arc<Call>,
     bytes: usize,
-}
-
-/// A limit was reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum TooMuch {
-    #[error("{max} requests of this connection have not arrived whole, as many as may be")]
-    UnfinishedOfConnection { max: usize },
-    #[error("{max} requests from this address have not arrived whole, as many as may be")]
-    UnfinishedOfAddress { max: usize },
-    #[error("{max} requests to this node have not arrived whole, as many as may be")]
-    UnfinishedOfPort { max: usize },
-    #[error("the requests of this connection have more than {max} bytes together")]
-    BytesOfConnection { max: usize },
-    #[error("the requests from this address have more than {max} bytes together")]
-    BytesOfAddress { max: usize },
-    #[error("the requests to this node have more than {max} bytes together")]
-    BytesOfPort { max: usize },
-    #[error("{max} requests from this address are being answered, as many as may be")]
-    CallsOfAddress { max: usize },
-    #[error("{bytes} bytes of answers to this connection were not read")]
-    UnreadOfConnection { bytes: usize },
-    #[error("{bytes} bytes of answers to this address were not read")]
-    UnreadOfAddress { bytes: usize },
-    #[error("{bytes} bytes of answers of this node were not read, some of them by this client")]
-    UnreadOfPort { bytes: usize },
 }
 
 impl Call {

@@ -7,7 +7,8 @@ use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use super::{Connection, PortLimits, TooMuch};
+use super::limits::TooMuch;
+use super::{Connection, PortLimits};
 
 /// So long a new connection has for its first request before it may give way to others. While connections come faster
 /// than that, they wait to be taken in.

@@ -14,7 +14,7 @@ const ADVISED: usize = 4_096;
 
 /// Nodes of this process.
 static NODES: AtomicUsize = AtomicUsize::new(0);
-/// FrameProgress by clients of all nodes of this process.
+/// Descriptors that the clients of all nodes of this process use.
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
 /// The process may not have as many as a node needs.

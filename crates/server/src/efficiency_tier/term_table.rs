@@ -141,7 +141,7 @@ impl TermTable {
     ) {
         let (ttl, linger, stream) = (FOREVER, FOREVER, None);
         let open = OpenSession { session, public, stream, ttl, linger, owner, identity: None };
-        // If there are too many, it is not known here, and whoever asks is told so.
+        // If there are too many, it is not known here, and the caller is told so.
         let _ = self.table.apply(self.entry, now, Command::OpenSession(open), &mut self.events);
         self.events.clear();
     }

@@ -153,7 +153,7 @@ fn a_new_leader_grants_nothing_while_one_of_before_may_still_be_sure() {
     assert!(table.serves(at(400), ALICE));
 
     let tier = EfficiencyTier::new();
-    assert_eq!(tier.opens_in(), Duration::ZERO, "nobody waits for a node that does not lead");
+    assert_eq!(tier.opens_in(), Duration::ZERO, "no client waits for a node that does not lead");
     tier.begin_term(1, boot_clock::now() + Duration::from_secs(60));
     assert!(tier.opens_in() > Duration::from_secs(59));
 }
@@ -320,7 +320,7 @@ fn a_tier_without_a_lease_returns_operations_and_serves_them_once_it_has_one() {
     let at_once = boot_clock::now();
     tier.begin_term(3, at_once);
     tier.admit(ALICE, PublicSessionId(1), Owner::default());
-    assert!(tier.is_in_use() && try_once(&tier).is_none(), "nobody has confirmed it");
+    assert!(tier.is_in_use() && try_once(&tier).is_none(), "no majority has confirmed it");
     let soon = boot_clock::now() + Duration::from_secs(60);
     tier.confirm(2, soon);
     assert!(try_once(&tier).is_none(), "what was confirmed was another term");
@@ -395,7 +395,7 @@ fn a_full_table_is_counted_and_its_size_is_shown_until_the_term_ends() {
     let mut scene = Scene { table: table_of(1, Arc::clone(&metrics)), ..Scene::new(1) };
     let action = Action::SetLimits { bytes: None, locks: Some(1) };
     let (by, reason) = ("olga".into(), "test".into());
-    scene.outcome(Command::Intervene(Intervention { by, reason, action }));
+    scene.outcome(Command::Intervene(Intervention { by, reason, action, identity: None }));
     scene.granted(ALICE, None);
     let mut other = scene.acquire(BOB, 0, None);
     if let Command::Acquire(acquire) = &mut other {

@@ -304,6 +304,13 @@ fn access_words(change: &ChangeAccess, generation: u64) -> String {
             roles.roles.len(),
             roles.bindings.len()
         ),
+        AccessChange::SetQuotas(quotas) => {
+            let words = quotas.iter().map(|(subject, quota)| match quota.is_empty() {
+                true => format!("{subject} has no quota"),
+                false => format!("{subject} has the quota {quota}"),
+            });
+            words.collect::<Vec<_>>().join(", ")
+        }
     });
     let words: Vec<String> = words.collect();
     let sessions = if change.end_sessions { ", and sessions end" } else { "" };

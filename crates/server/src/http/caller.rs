@@ -7,10 +7,10 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderName, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use holdfast_proto::v1::{Failure, Reason};
 use holdfast_service::{Caller, Method, Protocol, identity_header};
 
 use super::login::Logins;
+use super::refusal::refusal;
 use crate::connections::Connection;
 use crate::rpc::{authenticate, bearer};
 
@@ -31,14 +31,17 @@ pub(super) async fn admit(
         None => Caller::client(Protocol::Http, None),
     };
     if let Some(value) = request.headers().get(header::AUTHORIZATION) {
+        let route = request.extensions().get::<MatchedPath>();
+        let asked = route.and_then(|route| Method::of_route(route.as_str()));
+        let asked = asked.unwrap_or(Method::HttpPage);
         let known = bearer(value.as_bytes())
-            .and_then(|credential| authenticate(service, caller.clone(), credential));
+            .and_then(|credential| authenticate(service, caller.clone(), asked, credential));
         match known {
             Ok(known) => caller = known,
             Err(failure) => return refusal(&failure),
         }
-    } else if let Some(identity) = logins.identity(request.headers()) {
-        caller = caller.authenticated(identity);
+    } else if let Some((identity, credential)) = logins.identity(request.headers()) {
+        caller = caller.authenticated(identity, credential);
     }
     // What is at no route is told so.
     if let Some(route) = request.extensions().get::<MatchedPath>() {
@@ -52,14 +55,4 @@ pub(super) async fn admit(
     }
     request.extensions_mut().insert(caller);
     next.run(request).await
-}
-
-pub(super) fn refusal(failure: &Failure) -> Response {
-    let status = match failure.reason() {
-        Reason::Unauthenticated | Reason::CredentialExpired => StatusCode::UNAUTHORIZED,
-        Reason::Overloaded => StatusCode::TOO_MANY_REQUESTS,
-        Reason::InvalidFrame => StatusCode::BAD_REQUEST,
-        _ => StatusCode::FORBIDDEN,
-    };
-    (status, format!("{}\n", failure.message)).into_response()
 }

@@ -20,12 +20,13 @@ use holdfast_dashboard::is_from_our_page;
 use holdfast_proto::AccessToken;
 use holdfast_proto::failure::refused;
 use holdfast_proto::v1::{Failure, Reason};
-use holdfast_service::{Caller, Service};
+use holdfast_service::{Caller, Credential, Method, Protocol, Service, ShownToken};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::caller::refusal;
-use crate::rpc::{TokenProof, identity_of};
+use super::refusal::refusal;
+use crate::audit::AuditNotes;
+use crate::rpc::{identity_of, shown};
 
 /// A browser keeps a cookie with the prefix `__Host-` only if it came by TLS, from this very host.
 const COOKIE_WITH_TLS: &str = "__Host-holdfast";
@@ -47,6 +48,8 @@ const WRONG_KEPT_MAX: usize = 1_000;
 pub(crate) struct Logins {
     service: Service,
     has_tls: bool,
+    /// None: the node has no audit file.
+    audit: Option<Arc<AuditNotes>>,
     state: Arc<Mutex<LoginState>>,
 }
 
@@ -60,20 +63,20 @@ struct LoginState {
 #[derive(Debug)]
 struct Login {
     cookie_digest: [u8; 32],
-    proof: TokenProof,
+    proof: ShownToken,
     since: Instant,
     used: Instant,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Credential {
+struct LoginBody {
     token: String,
 }
 
 impl Logins {
-    pub(crate) fn new(service: Service, has_tls: bool) -> Logins {
-        Logins { service, has_tls, state: Arc::default() }
+    pub(crate) fn new(service: Service, has_tls: bool, audit: Option<Arc<AuditNotes>>) -> Logins {
+        Logins { service, has_tls, audit, state: Arc::default() }
     }
 
     pub(super) fn service(&self) -> &Service {
@@ -81,14 +84,14 @@ impl Logins {
     }
 
     /// Of the request's cookie. None if it has none, or one that stands for nothing (any more).
-    pub(super) fn identity(&self, headers: &HeaderMap) -> Option<Identity> {
+    pub(super) fn identity(&self, headers: &HeaderMap) -> Option<(Identity, Credential)> {
         let cookie = self.cookie(headers)?;
         let proof = self.state().use_login(&cookie, Instant::now())?;
-        let identity = identity_of(&self.service, &proof).ok();
-        if identity.is_none() {
+        let known = identity_of(&self.service, proof).ok();
+        if known.is_none() {
             self.state().logins.remove(&cookie.id);
         }
-        identity
+        known
     }
 
     fn cookie(&self, headers: &HeaderMap) -> Option<AccessToken> {
@@ -115,22 +118,30 @@ impl Logins {
 
     fn log_in(
         &self,
-        address: Option<IpAddr>,
+        caller: &Caller,
         body: &[u8],
         now: Instant,
     ) -> Result<(String, Identity), Failure> {
+        let address = caller.address;
         self.state().refuse_if_often_wrong(address, now)?;
-        let checked = serde_json::from_slice::<Credential>(body)
+        let checked = serde_json::from_slice::<LoginBody>(body)
             .map_err(|_| {
                 refused(Reason::InvalidFrame, "a login is written as {\"token\": \"hft_...\"}")
             })
             .and_then(|credential| {
                 let token: Result<AccessToken, _> = credential.token.trim().parse();
                 let wrong = |error| refused(Reason::Unauthenticated, format!("{error}"));
-                let proof = TokenProof::of(&token.map_err(wrong)?);
-                Ok((identity_of(&self.service, &proof)?, proof))
+                let proof = shown(&token.map_err(wrong)?);
+                Ok((identity_of(&self.service, proof)?, proof))
             });
-        let (identity, proof) = checked.inspect_err(|_| self.state().note_wrong(address, now))?;
+        let ((identity, credential), proof) = checked.inspect_err(|failure| {
+            self.state().note_wrong(address, now);
+            self.service.note_denial(caller, Method::HttpLogin, failure);
+        })?;
+        if let Some(audit) = &self.audit {
+            let known = caller.clone().authenticated(identity.clone(), credential);
+            audit.logged_in_at_dashboard(&known);
+        }
         let cookie = AccessToken::random().map_err(|error| {
             let words = format!("the operating system gives no random numbers: {error}");
             refused(Reason::Unspecified, words)
@@ -146,7 +157,7 @@ impl Logins {
 }
 
 impl LoginState {
-    fn use_login(&mut self, cookie: &AccessToken, now: Instant) -> Option<TokenProof> {
+    fn use_login(&mut self, cookie: &AccessToken, now: Instant) -> Option<ShownToken> {
         let login = self.logins.get_mut(&cookie.id)?;
         if !cookie.has_digest(&login.cookie_digest) {
             return None;
@@ -214,12 +225,13 @@ async fn log_in(State(logins): State<Logins>, request: Request) -> Response {
     if !is_from_our_page(&parts.headers) {
         return cross_site();
     }
-    let address = parts.extensions.get::<Caller>().and_then(|caller| caller.address);
+    let caller = parts.extensions.get::<Caller>().cloned();
+    let caller = caller.unwrap_or_else(|| Caller::client(Protocol::Http, None));
     let body: Bytes = match axum::body::to_bytes(body, super::BODY_BYTES_MAX).await {
         Ok(body) => body,
         Err(error) => return (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
     };
-    match logins.log_in(address, &body, Instant::now()) {
+    match logins.log_in(&caller, &body, Instant::now()) {
         Ok((cookie, identity)) => {
             let body = Json(json!({ "principal": identity.principal.as_str() }));
             (logins.set_cookie(&cookie, AGE_MAX), body).into_response()
@@ -250,7 +262,7 @@ mod tests {
     /// A cookie, and what it stands for.
     fn login(now: Instant) -> (AccessToken, Login) {
         let cookie = AccessToken::random().unwrap();
-        let proof = TokenProof::of(&AccessToken::random().unwrap());
+        let proof = shown(&AccessToken::random().unwrap());
         let cookie_digest = cookie.digest();
         (cookie, Login { cookie_digest, proof, since: now, used: now })
     }

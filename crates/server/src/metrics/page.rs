@@ -10,7 +10,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::distribution::Distribution;
-use super::{ENDINGS, Metrics, process};
+use super::{ENDINGS, Metrics, QUOTA_KINDS, process};
 use crate::connections::PortUse;
 
 /// What is known elsewhere in the node.
@@ -314,6 +314,13 @@ impl Shown {
             [("correctness", &metrics.full_refusals), ("efficiency", &efficiency.full_refusals)]
                 .map(|(tier, count)| ([("tier", tier)], count.get())),
         )?;
+        let counted = QUOTA_KINDS.iter().zip(&metrics.quota_refusals);
+        let counted = counted.map(|((_, kind), count)| ([("kind", *kind)], count.get()));
+        page.counters(
+            "holdfast_quota_refusals",
+            "Requests that were refused because of a quota",
+            counted.chain([([("kind", "rate")], metrics.rate_limited.get())]),
+        )?;
         page.gauge("holdfast_waiters", "Places in all queues", metrics.waiters.get())?;
         page.gauge(
             "holdfast_longest_queue",
@@ -467,6 +474,11 @@ impl Shown {
             metrics.watches_left_behind.get(),
         )?;
         page.counter(
+            "holdfast_denied_actions",
+            "Actions that callers had no right to; also counted where they pass, in the mode permissive",
+            metrics.denied.get(),
+        )?;
+        page.counter(
             "holdfast_events",
             "Events that this node recorded for those who watch",
             metrics.events.get(),
@@ -543,6 +555,11 @@ impl Shown {
             "holdfast_audit_failures",
             "How often the audit file could not be written",
             audit.failures.get(),
+        )?;
+        page.gauge(
+            "holdfast_audit_failing",
+            "1 while the audit file cannot be written",
+            audit.failing.get(),
         )?;
         page.counter(
             "holdfast_audit_rotations",

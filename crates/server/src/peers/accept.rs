@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -30,19 +31,25 @@ use super::handshake::{Handshake, Peer};
 use super::link::identify_peer;
 use super::links::PeerLinks;
 use super::peer_socket::{PeerSocket, Shown};
+use super::places::Places;
 use super::snapshot_in::{Assembly, AssemblyError};
 use super::wire::{ConnectionTicket, ConnectionTickets, is_wire, read_ticket};
 use super::{FRAME_BYTES_MAX, HANDSHAKE_TIMEOUT, STREAMS_PER_CONNECTION_MAX, UPWARDS};
 use crate::shard::{Input, ShardHandle};
 use crate::stopping::Stopping;
 use crate::transport::{Accepted, byte_stream};
-use crate::wrong_port::WrongPort;
+use crate::wrong_port::{WrongPort, answer_all};
 
 /// Snapshots are large; this many are received at a time.
 const SNAPSHOTS_AT_ONCE_MAX: usize = 2;
 
 /// Connections that have said nothing yet, and those that wait for the service to take them.
 const NEW_CONNECTIONS_MAX: usize = 1_024;
+const NEW_PER_ADDRESS_MAX: usize = 256;
+
+/// Connections that the service has. Nodes of one machine share an address, and each has about 35.
+const CONNECTIONS_MAX: usize = 4_096;
+const CONNECTIONS_PER_ADDRESS_MAX: usize = 1_024;
 
 /// Callers whose last refusal is remembered. There are fewer nodes.
 const REFUSALS_MAX: usize = 64;
@@ -55,6 +62,7 @@ pub(crate) struct PeerPort {
     links: PeerLinks,
     stopping: Stopping,
     snapshot_slots: Arc<Semaphore>,
+    connections: Places,
     tickets: ConnectionTickets,
     refusals: Refusals,
 }
@@ -95,6 +103,7 @@ impl PeerPort {
             links,
             stopping,
             snapshot_slots: Arc::new(Semaphore::new(SNAPSHOTS_AT_ONCE_MAX)),
+            connections: Places::new(CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS_MAX),
             tickets: ConnectionTickets::default(),
             refusals: Refusals::default(),
         }
@@ -137,7 +146,7 @@ impl PeerPort {
         mut incoming: TcpIncoming,
         others: mpsc::Sender<io::Result<PeerSocket>>,
     ) {
-        let places = Arc::new(Semaphore::new(NEW_CONNECTIONS_MAX));
+        let places = Places::new(NEW_CONNECTIONS_MAX, NEW_PER_ADDRESS_MAX);
         loop {
             let next = tokio::select! {
                 next = incoming.next() => next,
@@ -153,18 +162,22 @@ impl PeerPort {
                 }
                 None => return,
             };
-            let place = tokio::select! {
-                place = Arc::clone(&places).acquire_owned() => place,
-                () = self.stopping.begun() => return,
+            // One that is gone already has no address.
+            let Ok(address) = socket.peer_addr().map(|address| address.ip()) else { continue };
+            let Some(place) = places.take(address) else {
+                tracing::debug!(%address, "a connection was closed: there are too many");
+                continue;
             };
-            let Ok(place) = place else { return };
             let (port, others) = (self.clone(), others.clone());
             tokio::spawn(async move {
-                match timeout(HANDSHAKE_TIMEOUT, port.receive(socket)).await {
-                    Ok(Ok(Some(New::Wire(socket, ticket)))) => port.open_wire(socket, ticket).await,
-                    // If the shard does not take it, the node is stopping.
-                    Ok(Ok(Some(New::Other(socket)))) => drop(others.send(Ok(socket)).await),
-                    Ok(Ok(None)) => {}
+                match timeout(HANDSHAKE_TIMEOUT, port.receive(socket, address)).await {
+                    Ok(Ok(New::Wire(socket, shown, ticket))) => {
+                        port.open_wire(socket, &shown, ticket).await;
+                    }
+                    // If the service does not take it the node is stopping.
+                    Ok(Ok(New::Other(socket))) => drop(others.send(Ok(socket)).await),
+                    Ok(Ok(New::Plaintext(socket))) => port.refuse_plaintext(socket).await,
+                    Ok(Ok(New::Refused)) => {}
                     Ok(Err(error)) => tracing::debug!(%error, "a connection said nothing"),
                     Err(_) => tracing::debug!("a connection said nothing in time"),
                 }
@@ -173,39 +186,50 @@ impl PeerPort {
         }
     }
 
-    /// None if it was refused.
-    async fn receive(&self, socket: TcpStream) -> io::Result<Option<New>> {
-        let address = socket.peer_addr()?.ip();
-        let (mut socket, shown) =
-            match self.handshake.transport.accept_peer(socket, address).await? {
-                Accepted::Refused => return Ok(None),
-                Accepted::Plaintext(socket) => (Socket::Plain(socket), Shown::Plaintext),
-                Accepted::Ready(socket) => {
-                    let shown =
-                        socket.remote_certificate().map_or(Shown::Nothing, Shown::Certificate);
-                    (socket, shown)
-                }
-            };
-        let is_wire = match &socket {
-            Socket::Plain(socket) => is_wire(socket).await?,
-            Socket::Tls(_) => socket.protocol() == Some(ALPN_PEER),
+    async fn receive(&self, socket: TcpStream, address: IpAddr) -> io::Result<New> {
+        let transport = &self.handshake.transport;
+        let mut socket = match transport.accept_peer(socket, address).await? {
+            Accepted::Refused => return Ok(New::Refused),
+            Accepted::Plaintext(socket) => return Ok(New::Plaintext(socket)),
+            Accepted::Ready(socket) => socket,
         };
-        if !is_wire {
-            return Ok(Some(New::Other(PeerSocket { socket, shown })));
+        let (is_wire, shown) = match (&socket, socket.remote_certificate()) {
+            (Socket::Plain(socket), _) => (is_wire(socket).await?, Shown::Nothing),
+            (Socket::Tls(_), Some(certificate)) => {
+                (socket.protocol() == Some(ALPN_PEER), Shown::Certificate(certificate))
+            }
+            (Socket::Tls(_), None) => return Ok(New::Refused),
+        };
+        if is_wire {
+            let ticket = read_ticket(&mut socket).await?;
+            return Ok(New::Wire(socket, shown, ticket));
         }
-        let ticket = read_ticket(&mut socket).await?;
-        Ok(Some(New::Wire(PeerSocket { socket, shown }, ticket)))
+        let Some(place) = self.connections.take(address) else {
+            tracing::warn!(%address, "a connection of a peer was closed: there are too many");
+            return Ok(New::Refused);
+        };
+        Ok(New::Other(PeerSocket::new(transport, socket, shown, place)))
     }
 
-    async fn open_wire(&self, wire: PeerSocket, ticket: ConnectionTicket) {
-        let PeerSocket { socket, shown } = wire;
+    /// To what speaks plaintext to a port with TLS. It has proved nothing, so it gets no service, and stays a moment.
+    async fn refuse_plaintext(&self, socket: TcpStream) {
+        let node = self.handshake.membership.me;
+        let words = format!(
+            "this is the peer port of node {node}, which speaks TLS; the caller speaks plaintext: give that node a \
+             [peer_tls], with a certificate of `holdfast cert node`"
+        );
+        answer_all(socket, Status::unauthenticated(words)).await;
+    }
+
+    /// The wire ends with the exchange that has its ticket, and that one when its certificate no longer counts.
+    async fn open_wire(&self, socket: Socket, shown: &Shown, ticket: ConnectionTicket) {
         let opened = byte_stream(socket);
         let opened = opened.and_then(|stream| Ok((stream.try_clone_socket()?, stream)));
         let (own, stream) = match opened {
             Ok(opened) => opened,
             Err(error) => return tracing::warn!(%error, "a wire cannot be opened"),
         };
-        let Some((from, number)) = self.tickets.show(ticket, &shown, own) else {
+        let Some((from, number)) = self.tickets.show(ticket, shown, own) else {
             return tracing::warn!(?shown, "a wire without a ticket of its node was refused");
         };
         self.refusals.forget(from);
@@ -362,10 +386,6 @@ impl PeerService for PeerPort {
             let termination = tokio::select! {
                 termination = port.listen(from, &mut frames) => termination,
                 () = replies.closed() => None,
-                why = port.handshake.transport.until_refused(shown.certificate()) => {
-                    tracing::warn!(%from, "closed the connection of a peer: {why}");
-                    Some(Status::unauthenticated(why))
-                }
             };
             if !held.was_used() {
                 // It refuses this node, and says why in its own log and when this node dials it.
@@ -406,9 +426,13 @@ impl PeerService for PeerPort {
 
 /// A new connection.
 enum New {
-    Wire(PeerSocket, ConnectionTicket),
+    Wire(Socket, Shown, ConnectionTicket),
     /// It speaks HTTP/2, and nothing of it was read.
     Other(PeerSocket),
+    /// It speaks plaintext, and this port TLS.
+    Plaintext(TcpStream),
+    /// It was told why, if it could be.
+    Refused,
 }
 
 /// What the other end of a call's connection has shown.

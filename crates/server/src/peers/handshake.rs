@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use holdfast_proto::peer_v1::{Hello, Timing, Welcome};
 use holdfast_replica::{Member, NodeId};
+use holdfast_service::AuthMode;
 use tonic::{Code, Status};
 
 use super::PROTOCOL_VERSION;
@@ -23,8 +24,8 @@ pub(super) const REMOVED_KEY: &str = "holdfast-removed";
 
 /// The newest format of log entries that this build reads: 1 has the membership in the log, 2 also how far events
 /// are published, 3 the rules of the lock table that the cluster has adopted, 4 rules 3 of
-/// them, 5 rules 4.
-pub(crate) const LOG_VERSION: u32 = 5;
+/// them, 5 rules 4, 6 rules 5.
+pub(crate) const LOG_VERSION: u32 = 7;
 
 #[derive(Debug)]
 pub(crate) struct Handshake {
@@ -32,6 +33,7 @@ pub(crate) struct Handshake {
     pub(super) membership: Arc<Membership>,
     known_peers: KnownPeers,
     timing: Timing,
+    auth_mode: AuthMode,
     pub(super) transport: Transport,
 }
 
@@ -67,11 +69,6 @@ pub(super) enum Refusal {
          `holdfast cluster add` a new one under a new id and with an empty data directory"
     )]
     Removed { me: String, caller: u64 },
-    #[error(
-        "{me}, whose peer port speaks TLS; the caller speaks plaintext: give that node a [peer_tls], with a certificate of \
-         `holdfast cert node --id {caller}`"
-    )]
-    Plaintext { me: String, caller: u64 },
     #[error("{me}; the caller says it is node {caller}, and its certificate is {certificate}")]
     OtherCertificate { me: String, caller: u64, certificate: String },
     #[error("{me}; the caller says it is that node itself")]
@@ -94,9 +91,10 @@ impl Handshake {
         membership: Arc<Membership>,
         known_peers: KnownPeers,
         timing: Timing,
+        auth_mode: AuthMode,
         transport: Transport,
     ) -> Handshake {
-        Handshake { identity, membership, known_peers, timing, transport }
+        Handshake { identity, membership, known_peers, timing, auth_mode, transport }
     }
 
     pub(super) fn hello(&self, to: NodeId) -> Hello {
@@ -112,6 +110,7 @@ impl Handshake {
             client_address: own.client_address,
             log_version: LOG_VERSION,
             timing: Some(self.timing),
+            auth_mode: self.auth_mode.name().to_owned(),
         }
     }
 
@@ -129,6 +128,7 @@ impl Handshake {
             log_version: LOG_VERSION,
             wire_pass,
             timing: Some(self.timing),
+            auth_mode: self.auth_mode.name().to_owned(),
         }
     }
 
@@ -146,6 +146,7 @@ impl Handshake {
         }
         self.check_member(caller, &hello.cluster_id)?;
         self.check_timing(hello.timing)?;
+        self.compare_mode(caller, &hello.auth_mode);
         let directory = self.check_data_dir(caller, &hello.data_dir_id)?;
         let member = self_reported_member(&hello.peer_address, &hello.client_address, directory);
         Ok(Peer { node: caller, member, log_version: hello.log_version })
@@ -159,6 +160,7 @@ impl Handshake {
             return Err(Refusal::AnotherAnswered { me, wanted, found: welcome.node });
         }
         self.check_timing(welcome.timing)?;
+        self.compare_mode(wanted, &welcome.auth_mode);
         let directory = self.check_data_dir(wanted, &welcome.data_dir_id)?;
         let member =
             self_reported_member(&welcome.peer_address, &welcome.client_address, directory);
@@ -170,7 +172,6 @@ impl Handshake {
         let me = self.describe_self();
         match shown {
             Shown::Nothing => Ok(()),
-            Shown::Plaintext => Err(Refusal::Plaintext { me, caller }),
             Shown::Certificate(shown) if shown.node() == Some(caller) => Ok(()),
             Shown::Certificate(shown) => {
                 let certificate = shown.name().to_string();
@@ -198,6 +199,13 @@ impl Handshake {
             return Err(Refusal::OtherClusterOfThatName { me });
         }
         Ok(())
+    }
+
+    /// A change of the mode goes from node to node, so nodes may differ for a while.
+    fn compare_mode(&self, node: NodeId, theirs: &str) {
+        if let Some(words) = mode_difference(self.auth_mode, node, theirs) {
+            tracing::warn!("{words}");
+        }
     }
 
     /// An older node does not say.
@@ -232,7 +240,7 @@ impl Handshake {
         let known = now.members.get(&node).and_then(|member| member.directory);
         match known.map(DataDirId::from) {
             Some(known) if known == shown => {}
-            Some(known) => return Err(StrangerError::OtherDirectory { node, known, shown }.into()),
+            Some(_) => return Err(StrangerError::OtherDirectory { node, shown }.into()),
             None if now.is_member(node) => self.known_peers.admit(node, shown)?,
             None => {}
         }
@@ -266,9 +274,7 @@ impl From<Refusal> for Status {
                 status
             }
             Refusal::NotAMember { .. } | Refusal::Myself { .. } => Status::permission_denied(words),
-            Refusal::Plaintext { .. } | Refusal::OtherCertificate { .. } => {
-                Status::unauthenticated(words)
-            }
+            Refusal::OtherCertificate { .. } => Status::unauthenticated(words),
             // The disk, not the caller.
             Refusal::Stranger(StrangerError::NotRemembered { .. }) => Status::unavailable(words),
             Refusal::Version { .. }
@@ -282,6 +288,17 @@ impl From<Refusal> for Status {
             }
         }
     }
+}
+
+/// The words for an operator. A client is checked by the node that leads, whatever the others demand.
+fn mode_difference(ours: AuthMode, node: NodeId, theirs: &str) -> Option<String> {
+    let theirs: AuthMode = theirs.parse().ok().filter(|theirs| *theirs != ours)?;
+    Some(format!(
+        "node {node} has auth.mode = \"{}\", and this node \"{}\"; the mode of the leader is in force for all clients: \
+         set the same on all nodes",
+        theirs.name(),
+        ours.name()
+    ))
 }
 
 #[cfg(test)]
@@ -302,7 +319,24 @@ pub(super) mod tests {
         let known_peers = KnownPeers::load(&config.data_dir).unwrap();
         let initial_members = [1, 2, 3].map(NodeId);
         let membership = Arc::new(Membership::of(config, &initial_members));
-        Handshake::new(identity, membership, known_peers, config.timing(), Transport::default())
+        let (timing, transport) = (config.timing(), Transport::default());
+        Handshake::new(identity, membership, known_peers, timing, AuthMode::Off, transport)
+    }
+
+    #[test]
+    fn nodes_tell_each_other_their_mode_and_a_difference_is_worth_a_warning() {
+        let dir = tempfile::tempdir().unwrap();
+        let one = handshake_of(1, dir.path(), 7420);
+        let (hello, welcome) = (one.hello(NodeId(2)), one.welcome(Vec::new()));
+        assert_eq!((&*hello.auth_mode, &*welcome.auth_mode), ("off", "off"));
+        let of = |theirs| mode_difference(AuthMode::Required, NodeId(3), theirs);
+        for theirs in ["required", "", "of a later version"] {
+            assert_eq!(of(theirs), None, "{theirs:?}");
+        }
+        for theirs in ["off", "permissive"] {
+            let words = of(theirs).unwrap();
+            assert!(words.contains("node 3") && words.contains(theirs), "{words}");
+        }
     }
 
     #[test]

@@ -9,13 +9,14 @@ use holdfast_tls::{RemoteCertificate, Socket};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tonic::transport::server::Connected;
 
+use super::places::Place;
+use crate::transport::Transport;
+
 /// What the other end of a connection has shown to prove which node it is. In the extensions of every request.
 #[derive(Clone, Debug)]
 pub(crate) enum Shown {
     /// Nothing, and this port asks for nothing.
     Nothing,
-    /// It speaks plaintext, and this port TLS.
-    Plaintext,
     Certificate(RemoteCertificate),
 }
 
@@ -24,23 +25,40 @@ impl Shown {
     pub(crate) fn may_be(&self, node: NodeId) -> bool {
         match self {
             Shown::Nothing => true,
-            Shown::Plaintext => false,
             Shown::Certificate(certificate) => certificate.node() == Some(node.0),
         }
     }
 
     pub(super) fn certificate(&self) -> Option<RemoteCertificate> {
         match self {
-            Shown::Nothing | Shown::Plaintext => None,
+            Shown::Nothing => None,
             Shown::Certificate(certificate) => Some(certificate.clone()),
         }
     }
 }
 
-#[derive(Debug)]
+/// A connection that ends when the certificate at its other end no longer counts. All calls on it end with it.
 pub(super) struct PeerSocket {
-    pub(super) socket: Socket,
-    pub(super) shown: Shown,
+    socket: Socket,
+    shown: Shown,
+    /// None once it is refused.
+    until_refused: Option<UntilRefused>,
+    _place: Place,
+}
+
+type UntilRefused = Pin<Box<dyn Future<Output = String> + Send>>;
+
+impl PeerSocket {
+    pub(super) fn new(
+        transport: &Transport,
+        socket: Socket,
+        shown: Shown,
+        place: Place,
+    ) -> PeerSocket {
+        let (transport, certificate) = (transport.clone(), shown.certificate());
+        let until_refused = async move { transport.until_refused(certificate).await };
+        PeerSocket { socket, shown, until_refused: Some(Box::pin(until_refused)), _place: place }
+    }
 }
 
 impl Connected for PeerSocket {
@@ -57,6 +75,16 @@ impl AsyncRead for PeerSocket {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        let refused = self.until_refused.as_mut().map(|refused| refused.as_mut().poll(cx));
+        match refused {
+            Some(Poll::Pending) => {}
+            Some(Poll::Ready(why)) => {
+                tracing::warn!(shown = ?self.shown, "closed the connection of a peer: {why}");
+                self.until_refused = None;
+                return Poll::Ready(Err(refused_error()));
+            }
+            None => return Poll::Ready(Err(refused_error())),
+        }
         Pin::new(&mut self.socket).poll_read(cx, buffer)
     }
 }
@@ -89,4 +117,8 @@ impl AsyncWrite for PeerSocket {
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.socket).poll_shutdown(cx)
     }
+}
+
+fn refused_error() -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, "its certificate is over or revoked")
 }

@@ -12,6 +12,7 @@ use holdfast_service::{Caller, Method};
 use tokio::time::timeout;
 use tonic::{Request, Response, Status};
 
+use super::credentials::bind;
 use super::failure::{bug, took_too_long, unavailable};
 use super::reads::{self, ReadRequest};
 use super::route::Destination;
@@ -28,8 +29,8 @@ impl ReadRequest for ShowAccessRequest {
     }
 
     fn response(&self, answer: ReadAnswer) -> Option<ShowAccessResponse> {
-        let ReadData::Access(access) = answer.data else { return None };
-        Some(encode::access::show(&access))
+        let ReadData::Access(access, quotas) = answer.data else { return None };
+        Some(encode::access::show(&access, &quotas))
     }
 }
 
@@ -40,7 +41,8 @@ pub(super) async fn change(
 ) -> Result<ChangeAccessResponse, Failure> {
     const METHOD: Method = Method::ChangeAccess;
     let _permit = rpc.door.begin(METHOD)?;
-    let command = decode::change_access(request.clone(), &caller.on_behalf_of.to_string())?;
+    let mut command = decode::change_access(request.clone(), &caller.on_behalf_of.to_string())?;
+    bind(rpc.door.service(), &caller, &mut command);
     let command = rpc.door.admit(&caller, METHOD, command)?;
     let carried_out = async {
         match rpc.destination(&caller, METHOD).await? {

@@ -2,31 +2,48 @@
 
 use std::path::PathBuf;
 
+use holdfast_proto::v1::{Failure, TransferLeadershipRequest};
 use holdfast_service::Caller;
 use tokio::time::sleep;
 
-use super::{Rpc, access};
-use crate::access_reset::{AccessReset, RESET_PAUSE};
+use super::{Rpc, access, cluster};
+use crate::access_reset::{AccessReset, HAND_OVER_PAUSE, RESET_PAUSE};
 
 impl Rpc {
     /// Returns when the new administrator is the only one.
     pub(crate) async fn carry_out_reset(self, reset: AccessReset, data_dir: PathBuf) {
-        let caller = Caller::node(self.membership.me.0);
-        loop {
-            let policy = self.door.service().policy().access();
-            let Some(request) = reset.next_request(&policy) else { break };
-            match access::change(&self, caller.clone(), request).await {
-                Ok(_) => tracing::warn!("`holdfast access reset`: changed the administrators"),
+        let mut logged = String::new();
+        while let Some(tried) = self.continue_reset(&reset).await {
+            let pause = match tried {
+                // This node has to apply the change first.
+                Ok(()) => RESET_PAUSE,
                 Err(failure) => {
-                    tracing::info!("`holdfast access reset` waits: {}", failure.message);
+                    if logged != failure.message {
+                        tracing::info!("`holdfast access reset` waits: {}", failure.message);
+                        logged = failure.message;
+                    }
+                    HAND_OVER_PAUSE
                 }
-            }
-            // This node has to apply the change first.
-            sleep(RESET_PAUSE).await;
+            };
+            sleep(pause).await;
         }
         match AccessReset::forget(&data_dir) {
             Ok(()) => tracing::warn!("`holdfast access reset` is done: there is one administrator"),
             Err(error) => tracing::error!("{error}; remove it, or the next start resets again"),
         }
+    }
+
+    /// One step. No leader believes another node that its operator is locked out, so this node has to lead first.
+    async fn continue_reset(&self, reset: &AccessReset) -> Option<Result<(), Failure>> {
+        let request = reset.next_request(&self.door.service().policy().access())?;
+        let me = self.membership.me.0;
+        let caller = Caller::node(me);
+        Some(if self.door.leadership().is_here {
+            let changed = access::change(self, caller, request).await;
+            changed.map(|_| tracing::warn!("`holdfast access reset`: changed the administrators"))
+        } else {
+            let to_this_node = TransferLeadershipRequest { to: me };
+            cluster::transfer_leadership(self, caller, to_this_node).await.map(drop)
+        })
     }
 }

@@ -1,4 +1,4 @@
-//! `CheckToken`: whether a lock is still held under a token. A hint for whoever wants to give up early;
+//! `CheckToken`: whether a lock is still held under a token. A hint for a client that wants to give up early;
 //! what protects the resource is that the resource itself checks.
 
 use holdfast_core::{FenceToken, LogicalTime, TokenStanding};

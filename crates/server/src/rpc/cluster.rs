@@ -2,7 +2,7 @@
 //! else does.
 //!
 //! Only the leader knows how far the others are. So a follower asks it first, and answers with its
-//! own view if that fails. Digests are for comparing replicas, so whoever asks for them always gets
+//! own view if that fails. Digests are for comparing replicas, so a caller that asks for them always gets
 //! the view of the very node that was asked.
 
 mod change;

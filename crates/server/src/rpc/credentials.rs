@@ -1,54 +1,65 @@
 //! Who a caller is, by the credential that it shows; and the sessions that are its own.
 
+use std::time::Duration;
+
 use holdfast_core::command::OpenSession;
 use holdfast_core::{Command, Identity, PublicSessionId, SessionId, TokenId};
 use holdfast_proto::decode::operation::Opening;
 use holdfast_proto::failure::{not_now, refused};
 use holdfast_proto::v1::{Failure, Reason};
 use holdfast_proto::{AccessToken, same_digest};
-use holdfast_service::{AuthMode, Caller, Service};
+use holdfast_service::{AuthMode, Caller, Credential, Method, Service, ShownToken, token_is_over};
+use tokio::time::sleep;
 
 use super::Rpc;
 use crate::shard::unix_ms;
+
+/// An operator may set the wall clock meanwhile.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(3600);
+
+/// What begins with something else is a JWT, if the node takes them.
+const TOKEN_PREFIX: &str = "hft_";
 
 /// The caller whose credential this is. What is shown has to be right, also where nothing is demanded.
 pub(crate) fn authenticate(
     service: &Service,
     caller: Caller,
+    method: Method,
     credential: &str,
 ) -> Result<Caller, Failure> {
-    let identity = identity(service, credential)?;
-    Ok(caller.authenticated(identity))
+    let shown_by = caller.clone();
+    let known = known_caller(service, caller, credential);
+    known.inspect_err(|failure| service.note_denial(&shown_by, method, failure))
 }
 
-fn identity(service: &Service, credential: &str) -> Result<Identity, Failure> {
+fn known_caller(service: &Service, caller: Caller, credential: &str) -> Result<Caller, Failure> {
+    if let Some(verify) = service.jwts().filter(|_| !credential.starts_with(TOKEN_PREFIX)) {
+        let (identity, credential) = verify(credential)?;
+        return Ok(caller.authenticated(identity, credential));
+    }
     let token: AccessToken =
         credential.parse().map_err(|error| refused(Reason::Unauthenticated, format!("{error}")))?;
-    identity_of(service, &TokenProof::of(&token))
+    let (identity, credential) = identity_of(service, shown(&token))?;
+    Ok(caller.authenticated(identity, credential))
 }
 
 /// What is left of a token that a client has shown.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct TokenProof {
-    id: TokenId,
-    digest: [u8; 32],
-}
-
-impl TokenProof {
-    pub(crate) fn of(token: &AccessToken) -> TokenProof {
-        TokenProof { id: TokenId(token.id), digest: token.digest() }
-    }
+pub(crate) fn shown(token: &AccessToken) -> ShownToken {
+    ShownToken { id: TokenId(token.id), digest: token.digest() }
 }
 
 /// Whose token it is, by the policy of this moment.
-pub(crate) fn identity_of(service: &Service, token: &TokenProof) -> Result<Identity, Failure> {
+pub(crate) fn identity_of(
+    service: &Service,
+    token: ShownToken,
+) -> Result<(Identity, Credential), Failure> {
     let unknown = || {
         let words = "the token is not known; it may have been revoked. Ask an administrator for another one";
         // A node that does not lead may not have applied yet what makes the token known.
         not_now(Reason::Unauthenticated, words)
     };
     if let Some(identity) = service.bootstrap_identity(&token.digest) {
-        return Ok(identity);
+        return Ok((identity, Credential::Bootstrap));
     }
     let access = service.policy().access();
     let record = access.token(token.id).ok_or_else(unknown)?;
@@ -56,17 +67,21 @@ pub(crate) fn identity_of(service: &Service, token: &TokenProof) -> Result<Ident
         return Err(unknown());
     }
     if record.expires_at_unix_ms.is_some_and(|expires_at| expires_at <= unix_ms()) {
-        let words = "the time of the token is over; ask an administrator for another one";
-        return Err(refused(Reason::CredentialExpired, words));
+        return Err(token_is_over());
     }
-    Ok(Identity::of(record.principal.clone()))
+    Ok((Identity::of(record.principal.clone()), Credential::Token(token)))
 }
 
 impl Rpc {
     /// The same for the client port: the leader has the last word.
-    pub(super) fn authenticate(&self, caller: Caller, credential: &str) -> Result<Caller, Failure> {
+    pub(super) fn authenticate(
+        &self,
+        caller: Caller,
+        method: Method,
+        credential: &str,
+    ) -> Result<Caller, Failure> {
         let leadership = self.door.leadership();
-        authenticate(self.door.service(), caller, credential).map_err(|failure| {
+        authenticate(self.door.service(), caller, method, credential).map_err(|failure| {
             match failure.retryable && !leadership.is_here {
                 true => {
                     let leader = self.membership.client_address(leadership.leader);
@@ -75,6 +90,30 @@ impl Rpc {
                 false => Failure { retryable: false, ..failure },
             }
         })
+    }
+}
+
+impl Rpc {
+    /// Waits for the end of the credential that the caller has shown, and says so. Never ends if the credential has no end.
+    pub(super) async fn credential_end(&self, caller: &Caller) -> Failure {
+        while let Some(left) = self.door.service().credential_left(caller) {
+            if left.is_zero() {
+                return token_is_over();
+            }
+            sleep(left.min(LOOK_AGAIN_AFTER)).await;
+        }
+        std::future::pending().await
+    }
+
+    /// The caller comes with a session, and this node carries out what it asks for.
+    pub(super) fn note_login(&self, caller: &Caller, opening: &Opening) {
+        let Some(audit) = &self.audit else { return };
+        let session = opening.session;
+        let id = holdfast_proto::SessionId::from_bytes(session.0.to_be_bytes());
+        if let Some(id) = id {
+            let public = PublicSessionId(id.public_number());
+            audit.logged_in(caller, session, public, !opening.resumed);
+        }
     }
 }
 
@@ -125,9 +164,12 @@ pub(crate) fn bind(service: &Service, caller: &Caller, command: &mut Command) {
             *identity = checked_as();
         }
         Command::AttachStream { identity, .. } => *identity = checked_as(),
+        // By any mode's leader: only administrators change the policy.
+        Command::ChangeAccess(change) => change.identity = Some(Box::new(caller_identity.clone())),
         // What is recorded is who did it, and not what the caller says.
         Command::Intervene(intervention) => {
             intervention.by = caller_identity.principal.as_str().into();
+            intervention.identity = checked_as();
         }
         _ => {}
     }

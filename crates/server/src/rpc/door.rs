@@ -1,5 +1,5 @@
-//! The one way from the front ends to the shard, and to the efficiency tier. It takes [`Admitted`] actions only, so a
-//! request that did not pass the service cannot be carried out.
+//! The handle by which gRPC and HTTP reach the shard, and all front ends the efficiency tier. It takes [`Admitted`]
+//! actions only, so a request that did not pass the service cannot be carried out.
 //!
 //! No front end holds a handle of the shard. Here is also the only place that knows which group an action is for.
 

@@ -98,10 +98,13 @@ impl Rpc {
             Some(connection) => connection.caller(Protocol::Grpc)?,
             None => return Err(bug("a call without a connection")),
         };
+        let method = Method::at_path(request.uri().path());
         if let Some(value) = request.headers().get(http::header::AUTHORIZATION) {
-            caller = self.authenticate(caller, bearer(value.as_bytes())?)?;
+            // What has no row is not served.
+            let asked = method.unwrap_or(Method::Reflect);
+            caller = self.authenticate(caller, asked, bearer(value.as_bytes())?)?;
         }
-        match Method::at_path(request.uri().path()) {
+        match method {
             Some(method)
                 if matches!(method.row().kind, Kind::Probe | Kind::Description)
                     && method.row().limit == Limit::None =>

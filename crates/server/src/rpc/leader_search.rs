@@ -28,7 +28,7 @@ pub(super) struct LeaderSearch {
 }
 
 impl LeaderSearch {
-    /// For how long those who came here have found no leader: whoever comes later need not wait as long again.
+    /// For how long those who came here have found no leader: a later caller need not wait as long again.
     pub(super) fn leaderless_for(&self, has_leader: bool) -> Duration {
         let mut since = self.leaderless_since.lock().unwrap_or_else(PoisonError::into_inner);
         if has_leader {

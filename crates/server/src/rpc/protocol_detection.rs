@@ -61,7 +61,7 @@ pub(super) async fn accept_connections(
             None => break,
         }
     }
-    // Whoever dials a node that stops goes to another one at once.
+    // A client that dials a node that stops goes to another one at once.
     drop(incoming);
     while connections.join_next().await.is_some() {}
 }

@@ -74,9 +74,9 @@ fn about(query: &Query) -> About<'_> {
         }
         Query::List { prefix, .. } => About::Prefix(prefix),
         Query::SearchLocks { search, .. } => About::Prefix(&search.prefix),
+        Query::Freezes => About::VisibleNames,
         Query::Sessions { .. }
         | Query::Owners(_)
-        | Query::Freezes
         | Query::Access
         | Query::Confirm { .. }
         | Query::Admit { .. }
@@ -165,6 +165,11 @@ impl ReadRequest for ListFreezesRequest {
             freezes: freezes.into_iter().map(|freeze| frozen(freeze, answer.at)).collect(),
         })
     }
+
+    /// A freeze concerns a caller that may read a name under its prefix.
+    fn hide(response: &mut ListFreezesResponse, visible: &VisibleNames) {
+        response.freezes.retain(|freeze| visible.reach(&freeze.prefix));
+    }
 }
 
 impl ReadRequest for ListSessionsRequest {
@@ -190,7 +195,7 @@ impl ReadRequest for ListSessionsRequest {
     }
 }
 
-/// The same for somebody who asked on a stream.
+/// The same for a client that asked on a stream.
 pub(super) fn status_on_stream(
     membership: &Membership,
     memory: &EfficiencyTier,

@@ -96,6 +96,7 @@ async fn run(
             let (named, mut opening) = (opening.session, opening);
             bind_opening(rpc.door.service(), caller, &mut opening);
             let opening = rpc.door.admit(caller, method_of(&opening), opening)?;
+            rpc.note_login(caller, opening.get());
             serving::serve(rpc, caller, (named, opening), first, incoming, sender).await
         }
         Destination::At(leader) => {

@@ -69,7 +69,12 @@ pub(super) async fn serve<V: Verb>(
     let mut guard = HangUpGuard::new(rpc, may_be_undone);
     let carried_out = async {
         match rpc.destination(&caller, V::METHOD).await? {
-            Destination::Here => carry_out(rpc, &caller, &request, tier, command, &mut guard).await,
+            Destination::Here => {
+                if let (Command::OpenSession(open), Some(audit)) = (command.get(), &rpc.audit) {
+                    audit.logged_in(&caller, open.session, open.public, true);
+                }
+                carry_out(rpc, &caller, &request, tier, command, &mut guard).await
+            }
             Destination::At(leader) => {
                 rpc.forwarding.call(leader, &caller, V::METHOD, &request).await
             }

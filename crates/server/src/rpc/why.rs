@@ -1,4 +1,4 @@
-//! `Why`: what stands between somebody and a lock. A linearizable read, with a guess at how long it will take
+//! `Why`: what stands between a client and a lock. A linearizable read, with a guess at how long it will take
 //! from what this node has seen lately.
 
 use holdfast_proto::decode::lock_name;

@@ -2,15 +2,19 @@
 
 use std::time::Instant;
 
+use holdfast_core::SessionSummary;
 use holdfast_engine::{Effect, TierChange};
 use holdfast_replica::{GroupId, Leadership, Membership};
 
 use super::observer::Observer;
 use super::{Shard, unix_ms};
+use crate::events::SessionOwner;
 use crate::outbox::{Outbox, put, warn_of};
 
 impl Shard {
     pub(super) fn carry_out_effects(&mut self) {
+        // First, so that a change of the policy binds the door when its caller hears of it.
+        self.publish_policy();
         let mut effects = std::mem::take(&mut self.effects);
         self.engine.take_effects(&mut effects);
         for effect in effects.drain(..) {
@@ -77,7 +81,9 @@ impl Shard {
         if std::mem::take(&mut self.owners_unknown) && self.tells_owners {
             let tables = self.engine.replicas().map(|(_, replica)| replica.table());
             let sessions = tables.flat_map(|table| table.sessions(None, usize::MAX));
-            let owners = sessions.map(|session| (session.public, session.owner));
+            let owners = sessions.map(|SessionSummary { public, owner, principal, .. }| {
+                (public, SessionOwner { owner, principal })
+            });
             self.events.set_sessions(owners.collect());
         }
     }

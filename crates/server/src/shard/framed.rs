@@ -56,7 +56,7 @@ pub(crate) struct Asked {
     pub(crate) statuses: Vec<(RequestId, Admitted<LockName>)>,
     /// What was done without the engine: refusals, and operations of the efficiency tier.
     pub(crate) done_here: usize,
-    /// The door makes it of admitted operations for the efficiency tier, which wait for its answer.
+    /// `rpc/door.rs` makes it of admitted operations for the efficiency tier, which wait for its answer.
     pub(crate) read: Option<(Query, ReadReply)>,
     /// The stream ended. Tells whether the client went away.
     pub(crate) closed: Option<bool>,

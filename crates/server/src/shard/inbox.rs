@@ -88,7 +88,7 @@ pub(crate) enum Input {
     RemovedBy(NodeId),
     /// The stream to a peer broke or refuses.
     PeerUnreachable(NodeId),
-    /// The peer's port is shut: whoever dials it is refused.
+    /// The peer's port is shut: each connection to it is refused.
     PeerRefuses(NodeId),
     /// A snapshot was handed to the peer, or could not be.
     SnapshotSent { group: GroupId, to: NodeId, delivered: bool },

@@ -120,7 +120,7 @@ impl Log {
 /// start on the directory.
 #[derive(Debug)]
 struct Background {
-    /// FrameProgress when it ends.
+    /// Taken when the thread is told to end.
     jobs: Option<mpsc::Sender<Job>>,
     thread: Option<JoinHandle<()>>,
 }

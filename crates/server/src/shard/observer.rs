@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use holdfast_core::{Command, Event, LogicalTime, Outcome};
+use holdfast_core::{Command, Event, LogicalTime, Outcome, Rejection};
 use holdfast_engine::{Answer, ChangeAnswer, Host, ReadAnswer, TouchesAnswer, Unavailable, Wait};
 use holdfast_replica::{HandOverRefusal, NodeId};
 use tokio::sync::oneshot;
 
 use super::measure;
-use crate::metrics::{Kind, Metrics, Settled};
+use crate::metrics::{Kind, Metrics, QUOTA_KINDS, Settled};
 use crate::outbox::Outbox;
 use crate::traces::Traces;
 
@@ -106,6 +106,11 @@ impl Host for Observer {
             Outcome::Queued { position } => self.metrics.queue_position.record(*position),
             Outcome::Rejected(rejection) if rejection.is_of_full_table() => {
                 self.metrics.full_refusals.add(1);
+            }
+            Outcome::Rejected(Rejection::QuotaExceeded { kind, .. }) => {
+                let counted = QUOTA_KINDS.iter().zip(&self.metrics.quota_refusals);
+                let counted = counted.filter(|((counted, _), _)| counted == kind);
+                counted.for_each(|(_, refusals)| refusals.add(1));
             }
             _ => {}
         }

@@ -58,7 +58,7 @@ pub(crate) struct Inbox {
     poller: Poller,
     /// Seen before waiting.
     next: Option<Input>,
-    /// Nobody can put anything into it any more.
+    /// Nothing can be put into it any more.
     is_closed: bool,
     /// Sockets on which something happened.
     touched: Vec<SocketEvents>,

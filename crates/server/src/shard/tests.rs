@@ -69,8 +69,14 @@ impl Bench {
         let data_dir = identity.data_dir.into();
         let membership = Arc::new(Membership::of(&config, &founders));
         let known = Arc::clone(&membership);
-        let handshake =
-            Handshake::new(identity, known, known_peers, config.timing(), Transport::default());
+        let handshake = Handshake::new(
+            identity,
+            known,
+            known_peers,
+            config.timing(),
+            config.auth.mode,
+            Transport::default(),
+        );
         let handshake = Arc::new(handshake);
         let runtime = Builder::new_current_thread().build().unwrap();
         let links = {
@@ -212,7 +218,7 @@ fn a_client_that_disconnects_while_it_is_answered_is_noticed() {
 fn a_leader_counts_as_crashed_when_its_port_refuses_and_its_wire_has_ended() {
     // Of consensus, in its protobuf: a heartbeat to node 1, from node 2, in term 1.
     const HEARTBEAT: [u8; 8] = [0x08, 8, 0x10, 1, 0x18, 2, 0x20, 1];
-    // Nobody loses patience while the test is held up.
+    // No node starts an election while the test is held up.
     const TICK_MS: u64 = 10_000;
     let leader = NodeId(2);
     let mut bench = Bench::one_of(vec![NodeId(1), leader, NodeId(3)], TICK_MS);

@@ -1,5 +1,6 @@
-//! How many handshakes may be under way: each costs processor time before its client has proved anything. The others wait
-//! for their turn. An address with many of them waits for itself.
+//! In which order clients are answered that begin a handshake. An answer costs processor time before its client has proved
+//! anything. So a few addresses have their turn at one moment, each with a few clients; the others wait. An address with many
+//! of them waits for itself.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -7,12 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::yield_now;
 
 use crate::connections::counted_as;
 
 const LOGGED_EVERY: Duration = Duration::from_secs(1);
-const AT_ONCE_MAX: usize = 256;
-const AT_ONCE_PER_ADDRESS_MAX: usize = 32;
+const AT_ONCE_MAX: usize = 64;
+const AT_ONCE_PER_ADDRESS_MAX: usize = 8;
 
 #[derive(Clone, Debug)]
 pub(super) struct Handshakes(Arc<Shared>);
@@ -25,7 +27,7 @@ struct Shared {
     refusals: Mutex<(Option<Instant>, u64)>,
 }
 
-/// A handshake that may go on.
+/// A client that may be answered now.
 #[derive(Debug)]
 pub(super) struct Turn {
     _of_all: Option<OwnedSemaphorePermit>,
@@ -59,6 +61,8 @@ impl Handshakes {
         // None of the semaphores is ever closed.
         turn.of_address = of_address.acquire_owned().await.ok();
         turn._of_all = Arc::clone(&self.0.all).acquire_owned().await.ok();
+        // What is ready besides goes first. Without this, one client's work would follow the other's, however many wait.
+        yield_now().await;
         turn
     }
 
@@ -122,7 +126,8 @@ mod tests {
         let handshakes = Handshakes::default();
         let mut turns = Vec::new();
         for number in 0..AT_ONCE_MAX {
-            let address = Ipv4Addr::new(192, 0, 2, u8::try_from(number / 32).unwrap());
+            let address =
+                Ipv4Addr::new(192, 0, 2, u8::try_from(number / AT_ONCE_PER_ADDRESS_MAX).unwrap());
             turns.push(handshakes.begin(IpAddr::V4(address)).await);
         }
         let late = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 200));

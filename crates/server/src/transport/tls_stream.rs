@@ -10,8 +10,9 @@ use rustls::Connection;
 
 use super::byte_stream::ByteStream;
 
-/// What is encrypted and waits for room in the socket. More is not taken.
-const UNSENT_BYTES_MAX: usize = 256 * 1024;
+/// What is encrypted and waits for room in the socket. More is not taken. The limits of the port do not count it, so it is
+/// little: two records of TLS.
+const UNSENT_BYTES_MAX: usize = 32 * 1024;
 
 pub(super) struct TlsStream {
     socket: TcpStream,
@@ -186,15 +187,12 @@ impl fmt::Debug for TlsStream {
 #[cfg(test)]
 mod tests {
     use std::net::{Shutdown, TcpListener, TcpStream as ClientSocket};
-    use std::sync::Arc;
     use std::thread;
 
-    use holdfast_tls::{
-        Authority, TrustFiles, Validity, Verify, client_config, load_identity, server_config,
-    };
     use rustls::{ClientConnection, ServerConnection, StreamOwned};
 
     use super::*;
+    use crate::transport::tests::test_configs;
 
     /// More than all buffers of a connection hold.
     const MUCH: usize = 16 * 1024 * 1024;
@@ -202,34 +200,18 @@ mod tests {
     type Client = StreamOwned<ClientConnection, ClientSocket>;
 
     fn connected() -> (TlsStream, Client) {
-        let dir = tempfile::tempdir().unwrap();
-        let ca = Authority::create("test", Validity::AUTHORITY).unwrap();
-        let issued = ca.issue_node(1, &[], Validity::LEAF).unwrap();
-        let write = |name: &str, text: &str| {
-            use std::os::unix::fs::PermissionsExt;
-            let path = dir.path().join(name);
-            std::fs::write(&path, text).unwrap();
-            std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
-            path
-        };
-        let cert = write("node.pem", &issued.certificate_pem);
-        let identity = load_identity(&cert, &write("key.pem", &issued.key_pem)).unwrap();
-        let trust = TrustFiles::load(&write("ca.pem", ca.certificate_pem()), None).unwrap();
-        let server = server_config(&identity, "test", None, &[]).unwrap();
-        let verify = Verify::Cluster("test".to_owned());
-        let client = client_config(verify, trust, None, &[]).unwrap();
-
+        let (server, client) = test_configs();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let socket = ClientSocket::connect(listener.local_addr().unwrap()).unwrap();
         let (mut here, _) = listener.accept().unwrap();
         let host = "localhost".try_into().unwrap();
-        let client = ClientConnection::new(Arc::new(client), host).unwrap();
+        let client = ClientConnection::new(client, host).unwrap();
         let shaking = thread::spawn(move || {
             let mut client = StreamOwned::new(client, socket);
             client.conn.complete_io(&mut client.sock).unwrap();
             client
         });
-        let mut tls = ServerConnection::new(Arc::new(server)).unwrap();
+        let mut tls = ServerConnection::new(server).unwrap();
         while tls.is_handshaking() {
             tls.complete_io(&mut here).unwrap();
         }

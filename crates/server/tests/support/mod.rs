@@ -4,6 +4,8 @@
 
 pub(crate) mod every_method;
 pub(crate) mod framed;
+#[cfg(unix)]
+pub(crate) mod pki;
 pub(crate) mod secured;
 
 use std::net::{SocketAddr, TcpListener};
@@ -285,4 +287,12 @@ pub(crate) async fn until_ended(client: &mut Client, session: &str) -> Duration 
     })
     .await;
     start.elapsed()
+}
+
+/// By which the node is known to the others.
+pub(crate) fn data_dir_id(cluster: &Cluster, node: usize) -> String {
+    let file = cluster.configs[node].data_dir.join("identity.toml");
+    let text = std::fs::read_to_string(file).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("data_dir_id = ")).unwrap();
+    line.trim_matches('"').to_owned()
 }

@@ -19,6 +19,7 @@ from .errors import (
     FenceRefused,
     HoldfastError,
     InvalidEndpoints,
+    InvalidSecurity,
     Lost,
     PermissionDenied,
     Rejected,
@@ -26,6 +27,7 @@ from .errors import (
     Unauthenticated,
     Unavailable,
 )
+from .watching import Event, Observation, Observed, Watch
 
 __version__ = "0.1.0"
 
@@ -40,18 +42,23 @@ __all__ = [
     "Deadlock",
     "Died",
     "Election",
+    "Event",
     "FenceRefused",
     "Guard",
     "GuardAll",
     "HoldfastError",
     "InvalidEndpoints",
+    "InvalidSecurity",
     "Leadership",
     "Lock",
     "LockAll",
     "Lost",
+    "Observation",
+    "Observed",
     "PermissionDenied",
     "Rejected",
     "TimedOut",
     "Unauthenticated",
     "Unavailable",
+    "Watch",
 ]

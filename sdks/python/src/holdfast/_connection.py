@@ -7,12 +7,16 @@ import ssl
 import threading
 from typing import List, Optional, Tuple
 
-from ._security import Denied, Security
+from ._core.lease import MS
+from ._core.pacing import HandshakePatience
+from ._security import ALPN_FRAMED, Denied, Security
 from ._wire import END, FRAME, GREETING, PING, Message, NotDecodable, Pieces, decode, piece
 
 _CONNECT_TIMEOUT = 1.0
-#: A node greets at once. What takes longer does not speak this protocol.
+#: Without TLS, a node greets at once. What takes longer does not speak this protocol.
 _GREETING_TIMEOUT = 0.4
+_NO_NODE = "the program there does not greet as a node does: check the endpoints, clients use the client port (7420)"
+_NO_GREETING = "the node ended the TLS handshake, and does not greet: it may be overloaded"
 _FAREWELL_TIMEOUT = 1.0
 _READ_BYTES = 64 * 1024
 _WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
@@ -26,24 +30,20 @@ class StreamEnded(Exception):
         super().__init__(failure.get("message", ""))
 
 
-def dial(address: str, security: Security) -> socket.socket:
+def dial(address: str, security: Security, patience: HandshakePatience) -> socket.socket:
     """A connection on which both sides have greeted, and the client has said who it is."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     connected = socket.create_connection((host, int(port)), _CONNECT_TIMEOUT)
     try:
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connected = security.wrap(connected, host)
-        connected.settimeout(_GREETING_TIMEOUT)
-        connected.sendall(GREETING)
-        greeting = b""
-        while len(greeting) < len(GREETING):
-            read = connected.recv(len(GREETING) - len(greeting))
-            if not read:
-                raise ConnectionError("the program there is no Holdfast node: it hung up on the greeting")
-            greeting += read
-        if greeting != GREETING:
-            raise ConnectionError("the program there is no Holdfast node: it does not greet back")
+        connected = security.wrap(connected, host, patience, ALPN_FRAMED)
+        is_tls = security.ca is not None
+        connected.settimeout(patience.duration / MS / 1000 if is_tls else _GREETING_TIMEOUT)
+        try:
+            _greet(connected)
+        except socket.timeout as error:
+            raise ConnectionError(_NO_GREETING if is_tls else _NO_NODE) from error
         connected.sendall(security.introduction())
         connected.setblocking(False)
     except ssl.SSLError as error:
@@ -54,6 +54,18 @@ def dial(address: str, security: Security) -> socket.socket:
         connected.close()
         raise
     return connected
+
+
+def _greet(connected: socket.socket) -> None:
+    connected.sendall(GREETING)
+    greeting = b""
+    while len(greeting) < len(GREETING):
+        read = connected.recv(len(GREETING) - len(greeting))
+        if not read:
+            raise ConnectionError(_NO_NODE)
+        greeting += read
+    if greeting != GREETING:
+        raise ConnectionError(_NO_NODE)
 
 
 class Connection:

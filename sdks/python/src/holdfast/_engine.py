@@ -22,13 +22,14 @@ import socket
 import threading
 import weakref
 from collections import deque
-from typing import Any, Callable, Deque, Optional
+from typing import Any, Callable, Deque, List, Optional
 
 from . import _clock
 from ._connection import Connection, dial
 from ._core.endpoints import Endpoints
 from ._core.hold import Hold
 from ._core.lease import MS
+from ._core.pacing import HandshakePatience
 from ._core.requests import WAITING_KINDS, Entry
 from ._core.session import Session
 from ._core.state import Completed, Connect, Disconnect, Queued
@@ -98,6 +99,8 @@ class Engine:
         Endpoints(endpoints)
         self._endpoints, self._discover = endpoints, discover
         self._security = security.check()
+        #: Shared by all connections of this client.
+        self.handshake_patience = HandshakePatience(settings["ttl_ms"] * MS)
         self._settings = settings
         self._request_timeout = int(request_timeout * 1000) * MS
         self._is_closed = False
@@ -204,6 +207,25 @@ class Engine:
                 self._pump(self._session, now)
                 self._wake()
         return call
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
+    @property
+    def security(self) -> Security:
+        return self._security
+
+    @property
+    def request_timeout(self) -> float:
+        """In seconds."""
+        return self._request_timeout / MS / 1000
+
+    @property
+    def addresses(self) -> List[str]:
+        """The nodes that are known."""
+        session = self._session
+        return list(Endpoints(self._endpoints).addresses if session is None else session.endpoints.addresses)
 
     @property
     def circuit(self) -> str:
@@ -328,7 +350,7 @@ class Engine:
             if frame is None:
                 break
             connection.send(frame)
-        if connection is not None and session.has_frame:
+        if connection is not None and not connection.has_room and session.has_frame:
             session.handle_blocked(now)
             self._wake()
         self._wake_if_late(session)
@@ -336,7 +358,7 @@ class Engine:
     def _dial(self, epoch: Epoch, number: int, address: str) -> None:
         connected, words, contact = None, "", "not_made"
         try:
-            connected = dial(address, self._security)
+            connected = dial(address, self._security, self.handshake_patience)
         except Denied as error:
             words, contact = str(error), "denied"
         except Exception as error:
@@ -344,6 +366,7 @@ class Engine:
             words = "no connection within a second" if isinstance(error, socket.timeout) else str(error)
             if getattr(error, "errno", None) == errno.ECONNREFUSED:
                 contact = "refused"
+                words = "connection refused: no node listens there; start one, or correct the endpoints"
 
         def dialled(now: int) -> None:
             session = self._session

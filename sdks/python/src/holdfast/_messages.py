@@ -1,4 +1,4 @@
-"""The messages of the session protocol, as `proto/holdfast/v1/holdfast.proto` declares them.
+"""The messages of the session protocol and of watches, as `proto/holdfast/v1` declares them.
 
 A field is `number: (name, type, is_repeated)`. A test compares this table with the recorded API.
 """
@@ -132,12 +132,18 @@ MESSAGES: Dict[str, Fields] = {
         3: ("holder_count", "uint64", False),
         4: ("waiter_count", "uint64", False),
     },
+    "EventPosition": {
+        1: ("group", "uint32", False),
+        2: ("index", "uint64", False),
+        3: ("number", "uint32", False),
+    },
     "Failure": {
         1: ("reason", "enum", False),
         2: ("message", "string", False),
         3: ("retryable", "bool", False),
         4: ("may_have_happened", "bool", False),
         5: ("leader", "string", False),
+        6: ("retry_after_ms", "uint64", False),
     },
     "Frozen": {
         1: ("prefix", "string", False),
@@ -189,8 +195,25 @@ MESSAGES: Dict[str, Fields] = {
         1: ("logical_time_ms", "uint64", False),
         2: ("ttl_ms", "uint64", False),
     },
+    "Leader": {
+        1: ("value", "bytes", False),
+        2: ("epoch", "uint64", False),
+        3: ("public_session_id", "string", False),
+    },
     "LeaderMoved": {
         1: ("leader", "string", False),
+    },
+    "LockSummary": {
+        1: ("name", "string", False),
+        2: ("mode", "enum", False),
+        3: ("holder_count", "uint64", False),
+        4: ("waiter_count", "uint64", False),
+        5: ("token", "uint64", False),
+        6: ("public_session_id", "string", False),
+        7: ("owner", "Owner", False),
+        8: ("held_for_ms", "uint64", False),
+        9: ("permits", "uint32", False),
+        10: ("metadata", "bytes", False),
     },
     "Member": {
         1: ("name", "string", False),
@@ -206,6 +229,16 @@ MESSAGES: Dict[str, Fields] = {
         3: ("session_ended", "SessionEnded", False),
         4: ("leader_moved", "LeaderMoved", False),
         15: ("members_changed", "MembersChanged", False),
+    },
+    "ObserveRequest": {
+        1: ("name", "string", False),
+        2: ("after", "EventPosition", False),
+        3: ("after_epoch", "uint64", False),
+    },
+    "ObserveResponse": {
+        1: ("leader", "Leader", False),
+        2: ("vacancy", "Vacancy", False),
+        3: ("position", "EventPosition", False),
     },
     "OpenSessionRequest": {
         1: ("session_id", "string", False),
@@ -333,6 +366,9 @@ MESSAGES: Dict[str, Fields] = {
         1: ("logical_time_ms", "uint64", False),
         2: ("token", "uint64", False),
     },
+    "Vacancy": {
+        1: ("last_epoch", "uint64", False),
+    },
     "Waiter": {
         1: ("public_session_id", "string", False),
         2: ("owner", "Owner", False),
@@ -345,6 +381,35 @@ MESSAGES: Dict[str, Fields] = {
         9: ("also", "string", True),
         10: ("converts", "bool", False),
         11: ("metadata", "bytes", False),
+    },
+    "WatchEvent": {
+        1: ("position", "EventPosition", False),
+        2: ("logical_time_ms", "uint64", False),
+        3: ("unix_ms", "uint64", False),
+        4: ("kind", "enum", False),
+        5: ("names", "string", True),
+        6: ("public_session_id", "string", False),
+        7: ("request_id", "uint64", False),
+        8: ("actor", "uint64", False),
+        9: ("mode", "enum", False),
+        10: ("token", "uint64", False),
+        11: ("reason", "enum", False),
+        12: ("metadata", "bytes", False),
+        13: ("by", "string", False),
+        14: ("detail", "string", False),
+        15: ("held_for_ms", "uint64", False),
+        16: ("cycle", "CycleLink", True),
+    },
+    "WatchFrame": {
+        1: ("locks", "LockSummary", True),
+        2: ("snapshot_complete", "bool", False),
+        3: ("events", "WatchEvent", True),
+        4: ("position", "EventPosition", False),
+    },
+    "WatchRequest": {
+        1: ("prefix", "string", False),
+        2: ("after", "EventPosition", False),
+        3: ("without_snapshot", "bool", False),
     },
 }
 
@@ -395,6 +460,7 @@ REASONS: Dict[int, str] = {
     42: "overloaded",
     43: "shutting_down",
     44: "out_of_space",
+    45: "audit_unavailable",
     50: "too_many_freezes",
     51: "too_many_reentries",
     52: "compacted",
@@ -425,6 +491,8 @@ REASONS: Dict[int, str] = {
     98: "credential_expired",
     99: "access_refused",
     100: "invalid_access",
+    101: "quota_exceeded",
+    102: "rate_limited",
 }
 #: Why a hold or a session ended.
 END_REASONS: Dict[int, str] = {
@@ -438,6 +506,29 @@ END_REASONS: Dict[int, str] = {
     7: "killed",
     8: "transferred",
     9: "session_expired",
+}
+#: What happened.
+EVENT_KINDS: Dict[int, str] = {
+    0: "unspecified",
+    1: "granted",
+    2: "queued",
+    3: "released",
+    4: "expired",
+    5: "wounded",
+    6: "broken",
+    7: "transferred",
+    8: "refused",
+    9: "wait_ended",
+    10: "converted",
+    11: "proclaimed",
+    12: "reopened",
+    13: "intervened",
+    14: "frozen",
+    15: "thawed",
+    16: "session_opened",
+    17: "session_ended",
+    18: "killed",
+    19: "access_changed",
 }
 #: What a release led to.
 RELEASE_OUTCOMES: Dict[int, str] = {

@@ -9,6 +9,7 @@ import weakref
 from types import TracebackType
 from typing import Any, Awaitable, Callable, Dict, Iterable, List, Optional, Type, TypeVar, Union
 
+from ._async_feed import AsyncFeed
 from ._core.requests import Entry
 from ._engine import Call, Engine
 from ._guards import HeldAll, HeldLock, outcome_of_all
@@ -17,6 +18,7 @@ from ._security import Credential, Security
 from ._status import Status
 from ._terms import WAIT_MAX, Metadata, Terms, check_name, metadata_bytes, mode_of, name_from, next_actor
 from .errors import Busy, Lost, TimedOut
+from .watching import Event, Observation, Observed, Watch
 
 F = TypeVar("F", bound=Callable[..., Awaitable[Any]])
 
@@ -93,11 +95,12 @@ class AsyncClient:
         cert: Optional[str] = None,
         key: Optional[str] = None,
         verify: str = "cluster",
+        auth_file: Optional[str] = None,
         credential: Optional[Credential] = None,
     ) -> None:
         text = endpoints if isinstance(endpoints, str) else ",".join(endpoints)
         settings = settings_of(ttl, linger, default_owner(application, note))
-        security = Security(ca, cert, key, verify, credential)
+        security = Security(ca, cert, key, verify, credential, auth_file)
         self._engine = Engine(text, settings, request_timeout, discover, security)
 
     async def connect(self) -> "AsyncClient":
@@ -154,6 +157,10 @@ class AsyncClient:
 
     def election(self, name: str) -> "AsyncElection":
         return AsyncElection(self, name)
+
+    def watch(self, prefix: str = "", *, snapshot: bool = False) -> AsyncFeed[Event]:
+        """As `holdfast.Client.watch`: `async for event in hf.watch("billing/")`."""
+        return AsyncFeed(Watch(self._engine, prefix, snapshot))
 
     async def status(self, name: str) -> Status:
         """Who holds a lock, and who waits for it."""
@@ -367,6 +374,10 @@ class AsyncElection:
     def lead(self, value: Metadata = b"", *, wait: Optional[float] = None) -> _Candidacy:
         """Stands for election: `async with election.lead() as leadership`, or `await election.lead()`."""
         return _Candidacy(self._client, self.name, value, wait)
+
+    def observe(self) -> AsyncFeed[Observed]:
+        """Who leads, from now on: `async for change in election.observe()`."""
+        return AsyncFeed(Observation(self._client._engine, self.name))
 
     async def leader(self) -> Optional[bytes]:
         """The value of the present leader; `None` if there is none."""

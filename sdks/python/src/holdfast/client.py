@@ -15,6 +15,7 @@ from ._security import Credential, Security
 from ._status import Status
 from ._terms import WAIT_MAX, Metadata, Terms, actor_of_thread, check_name, metadata_bytes, mode_of, name_from
 from .errors import Busy, Lost, TimedOut
+from .watching import Observation, Watch
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -26,7 +27,8 @@ class Client:
 
     With `ca`, the file of the cluster's authority, the client speaks TLS and nothing else. `cert` and `key` are the
     files of its own certificate. `verify` compares the node's certificate with the `cluster` or with the `host`.
-    `credential` is a token (`hft_…`), or a function that returns the present one.
+    `auth_file` is a file with a token, which is read again for each connection. `credential` is a token (`hft_…`)
+    itself, or a function that returns the present one.
     """
 
     def __init__(
@@ -43,11 +45,12 @@ class Client:
         cert: Optional[str] = None,
         key: Optional[str] = None,
         verify: str = "cluster",
+        auth_file: Optional[str] = None,
         credential: Optional[Credential] = None,
     ) -> None:
         text = endpoints if isinstance(endpoints, str) else ",".join(endpoints)
         settings = settings_of(ttl, linger, default_owner(application, note))
-        security = Security(ca, cert, key, verify, credential)
+        security = Security(ca, cert, key, verify, credential, auth_file)
         self._engine = Engine(text, settings, request_timeout, discover, security)
 
     def connect(self) -> "Client":
@@ -107,6 +110,14 @@ class Client:
 
     def election(self, name: str) -> "Election":
         return Election(self, name)
+
+    def watch(self, prefix: str = "", *, snapshot: bool = False) -> Watch:
+        """What happens to the locks whose names begin with `prefix`: `for event in hf.watch("billing/")`.
+
+        With `snapshot`, the locks that are held or awaited come first, as events of the kind `present`. The prefix ""
+        tells of all locks and sessions.
+        """
+        return Watch(self._engine, prefix, snapshot)
 
     def status(self, name: str) -> Status:
         """Who holds a lock, and who waits for it."""
@@ -302,6 +313,10 @@ class Election:
                     continue
                 raise
             return _checked(Leadership(self._client._engine, holds))
+
+    def observe(self) -> Observation:
+        """Who leads, from now on: `for change in election.observe()`."""
+        return Observation(self._client._engine, self.name)
 
     def leader(self) -> Optional[bytes]:
         """The value of the present leader; `None` if there is none."""

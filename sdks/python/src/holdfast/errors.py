@@ -1,4 +1,7 @@
-"""What can go wrong. All errors of the library are a `HoldfastError`."""
+"""What can go wrong. All errors of the library are a `HoldfastError`.
+
+The arguments of an error (`args`) are those that make it again, so errors can be pickled, and sent as JSON by Celery.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ __all__ = [
     "FenceRefused",
     "HoldfastError",
     "InvalidEndpoints",
+    "InvalidSecurity",
     "Lost",
     "PermissionDenied",
     "Rejected",
@@ -28,15 +32,15 @@ class HoldfastError(Exception):
 class Busy(HoldfastError):
     """Another holder has the lock, and the request was not to wait."""
 
-    def __init__(self) -> None:
-        super().__init__("the lock is held; wait for it with wait=<seconds>, or try later")
+    def __str__(self) -> str:
+        return "the lock is held; wait for it with wait=<seconds>, or try later"
 
 
 class TimedOut(HoldfastError):
     """The lock did not become free within the wait."""
 
-    def __init__(self) -> None:
-        super().__init__("the lock did not become free within the wait")
+    def __str__(self) -> str:
+        return "the lock did not become free within the wait"
 
 
 class Deadlock(HoldfastError):
@@ -44,8 +48,11 @@ class Deadlock(HoldfastError):
 
     def __init__(self, cycle: List[Dict[str, object]]) -> None:
         self.cycle = cycle
-        links = ", ".join(f"session {link['session']} waits for {link['waits_for']}" for link in cycle)
-        super().__init__(f"to wait would be a deadlock: {links}; release what you hold")
+        super().__init__(cycle)
+
+    def __str__(self) -> str:
+        links = ", ".join(f"session {link['session']} waits for {link['waits_for']}" for link in self.cycle)
+        return f"to wait would be a deadlock: {links}; release what you hold"
 
 
 class Died(HoldfastError):
@@ -53,7 +60,10 @@ class Died(HoldfastError):
 
     def __init__(self, since: int) -> None:
         self.since = since
-        super().__init__(f"an older actor is in the way; release what you hold and ask again with since={since}")
+        super().__init__(since)
+
+    def __str__(self) -> str:
+        return f"an older actor is in the way; release what you hold and ask again with since={self.since}"
 
 
 _LOSSES = {
@@ -81,7 +91,10 @@ class Lost(HoldfastError):
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
-        super().__init__(f"the lock is lost: {_LOSSES.get(reason, reason)}")
+        super().__init__(reason)
+
+    def __str__(self) -> str:
+        return f"the lock is lost: {_LOSSES.get(self.reason, self.reason)}"
 
 
 #: Limits can have room again later, and a freeze ends; a wrong request stays wrong.
@@ -93,6 +106,8 @@ _RETRYABLE = frozenset(
         "queue_full",
         "too_many_unacknowledged",
         "frozen",
+        "quota_exceeded",
+        "rate_limited",
     }
 )
 
@@ -104,7 +119,10 @@ class Rejected(HoldfastError):
         self.reason = reason
         self.retryable = reason in _RETRYABLE
         self.may_have_happened = may_have_happened
-        super().__init__(message or reason)
+        super().__init__(reason, message, may_have_happened)
+
+    def __str__(self) -> str:
+        return str(self.args[1] or self.reason)
 
 
 class Unauthenticated(Rejected):
@@ -120,14 +138,17 @@ class Unavailable(HoldfastError):
 
     def __init__(self, message: str, may_have_happened: bool) -> None:
         self.may_have_happened = may_have_happened
-        super().__init__(f"no answer from the cluster in time: {message}")
+        super().__init__(message, may_have_happened)
+
+    def __str__(self) -> str:
+        return f"no answer from the cluster in time: {self.args[0]}"
 
 
 class Closed(HoldfastError):
     """The program closed the client."""
 
-    def __init__(self) -> None:
-        super().__init__("the client is closed; open another one")
+    def __str__(self) -> str:
+        return "the client is closed; open another one"
 
 
 class InvalidEndpoints(HoldfastError, ValueError):
@@ -136,11 +157,16 @@ class InvalidEndpoints(HoldfastError, ValueError):
     def __init__(self, kind: str, part: str = "") -> None:
         self.kind = kind
         self.part = part
-        super().__init__(
-            "no endpoint given; write one or more host:port, separated by commas"
-            if kind == "empty"
-            else f"{part!r} is not an endpoint; write host:port, for example 127.0.0.1:7420"
-        )
+        super().__init__(kind, part)
+
+    def __str__(self) -> str:
+        if self.kind == "empty":
+            return "no endpoint given; write one or more host:port, separated by commas"
+        return f"{self.part!r} is not an endpoint; write host:port, for example 127.0.0.1:7420"
+
+
+class InvalidSecurity(HoldfastError, ValueError):
+    """A file or an option for TLS or credentials cannot be used."""
 
 
 class FenceRefused(HoldfastError):
@@ -149,4 +175,7 @@ class FenceRefused(HoldfastError):
     def __init__(self, kind: str, message: str, highest: Optional[int] = None) -> None:
         self.kind = kind
         self.highest = highest
-        super().__init__(message)
+        super().__init__(kind, message, highest)
+
+    def __str__(self) -> str:
+        return str(self.args[1])

@@ -35,7 +35,9 @@ impl Policy {
             }
             AccessChange::Grant { principal, .. } => drop(self.clients.insert(principal.clone())),
             AccessChange::DeleteRole { .. } => self.rules.clear(),
-            AccessChange::PutToken(_) | AccessChange::RevokeToken { .. } => {}
+            AccessChange::PutToken(_)
+            | AccessChange::RevokeToken { .. }
+            | AccessChange::SetQuotas(_) => {}
         }
     }
 
@@ -117,7 +119,8 @@ mod tests {
 
     fn changed(change: AccessChange) -> Event {
         let (by, changes) = ("cert:root".into(), [change].into());
-        let change = ChangeAccess { by, expected: None, changes, end_sessions: false };
+        let (identity, expected) = (None, None);
+        let change = ChangeAccess { by, identity, expected, changes, end_sessions: false };
         Event::AccessChanged { change: Box::new(change), generation: 1 }
     }
 

@@ -1,5 +1,5 @@
 //! Ages: who asks by *wait-die* never waits for an older holder, and who asks by *wound-wait* never for a
-//! younger one whose hold may be taken away, unless that one had waited for it and got it just now. Nobody is
+//! younger one whose hold may be taken away, unless that one had waited for it and got it just now. No holder is
 //! wounded for what could not be granted anyway, because it is frozen or closed, and of permits only as many
 //! as it takes are taken away: neither is judged here. An actor is as old as the time at which it says that it
 //! first asked, or else as its session; of two that are equally old the ids decide. A time that was in the future

@@ -138,7 +138,7 @@ impl<'a> Effects<'a> {
                 }
             }
             (Input::Transfer { name, .. }, Outcome::Transferred { token }) => {
-                // Somebody else has it, and under this token nobody else ever.
+                // Another session has it, and no other ever has it under this token.
                 let mut holders =
                     self.held.iter().filter(|(_, held, by)| held == &name && by == token);
                 if holders.next().is_none() {

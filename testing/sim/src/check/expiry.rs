@@ -1,4 +1,4 @@
-//! Expiry: nobody ends early, and the silent do not live for ever.
+//! Expiry: no session ends early, and silent ones do not live for ever.
 //!
 //! A session's time counts from its last *answered* request: from when that was sent, since the client knows
 //! nothing later. Requests without an answer may have been heard too, so they count against the upper
@@ -228,7 +228,7 @@ impl Known<'_> {
     }
 
     /// A hold with a TTL or a max-hold of its own: not before that. Retries of an acquire or a renewal do
-    /// not count anew, so what counts is when it was first sent.
+    /// not count again, so what counts is when it was first sent.
     fn hold_ended(
         &self,
         session: SessionId,
@@ -329,7 +329,7 @@ impl Known<'_> {
     }
 }
 
-/// How long nobody led between two moments, or led with a clock that stood still, or could not get through.
+/// How long there was no leader between two moments, or led with a clock that stood still, or could not get through.
 ///
 /// What is due ends with an entry. Where the leader's disk is slow, that entry waits for the write that is under way, and
 /// takes a write of its own: neither takes longer than the longest one. (A write of which nothing is committed for so

@@ -5,7 +5,7 @@
 //! where only the token protects:
 //! * a client that is paused between looking and writing;
 //! * a client whose own clock stood still;
-//! * a hold that somebody else took away: an operator, an older actor. Its late writes come under a token that is
+//! * a hold that was taken away by an operator or an older actor. Its late writes come under a token that is
 //!   lower than that of the next holder.
 
 use std::collections::BTreeMap;
@@ -133,7 +133,7 @@ fn check_leases(history: &Evidence<'_>, findings: &mut Findings) {
     }
 }
 
-/// No lease foresees that somebody steps in.
+/// No lease foresees an intervention.
 fn by_others(reason: EndReason) -> bool {
     matches!(
         reason,

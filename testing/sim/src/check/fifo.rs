@@ -1,5 +1,5 @@
-//! First come, first served: nobody is granted what somebody ahead of it waits for and could not share with it;
-//! and nobody who did not queue is served before those who did. A conversion goes before all others. A lock
+//! First come, first served: no request is granted what one ahead of it waits for and could not share with it;
+//! and no request that did not queue is served before those that did. A conversion goes before all others. A lock
 //! that is handed to a chosen one is exempt.
 
 use std::collections::{BTreeMap, VecDeque};

@@ -1,5 +1,5 @@
 //! Interventions do what they say, and to whom they say: only what was meant is broken, killed or handed over, nothing
-//! is without somebody having asked for it, and each is carried out once. (Each has a reason of its own.)
+//! is without a request for it, and each is carried out once. (Each has a reason of its own.)
 
 use std::collections::BTreeSet;
 
@@ -53,7 +53,7 @@ pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
                     if !meant {
                         findings.add(format!(
                             "the hold of {name} by {} under {token} ended ({reason:?}) at index {index}, and \
-                             nobody meant it: {last:?}",
+                             no request meant it: {last:?}",
                             Who(*session)
                         ));
                     }
@@ -63,7 +63,7 @@ pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
                         if meant == public);
                     if !meant && !policy_ends_sessions {
                         findings.add(format!(
-                            "{} was killed at index {index}, and nobody meant it: {last:?}",
+                            "{} was killed at index {index}, and no request meant it: {last:?}",
                             Who(*session)
                         ));
                     }

@@ -1,4 +1,4 @@
-//! What a run is held to. The promises of the service depend on its settings; whoever made the run knows
+//! What a run is held to. The promises of the service depend on its settings; the code that made the run knows
 //! them. A run whose clocks went beyond trust says so itself ([`History::rates_broken`]).
 //!
 //! [`History::rates_broken`]: crate::history::History::rates_broken

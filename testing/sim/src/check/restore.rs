@@ -3,7 +3,7 @@
 //! * the term of each of its leaders is higher than those of the cluster that the backup is of: it is the upper part of
 //!   the tokens that a leader grants from its memory;
 //! * no session lives on;
-//! * nothing is granted anew while a client of before may believe to hold it, as long as its TTL is covered by
+//! * nothing is granted again while a client of before may believe to hold it, as long as its TTL is covered by
 //!   the time for which everything is closed (the backup's longest, and half a minute at least);
 //! * the protected resource goes on to refuse what is older than what it has seen.
 
@@ -131,9 +131,9 @@ fn check_belief(before: &History, after: &History, leftovers: &Leftovers, findin
     if after.rates_broken {
         return;
     }
-    let mut anew: BTreeMap<&LockName, RealTime> = BTreeMap::new();
+    let mut granted_after: BTreeMap<&LockName, RealTime> = BTreeMap::new();
     for (record, name, _) in grants_in(after) {
-        anew.entry(name).or_insert(record.real);
+        granted_after.entry(name).or_insert(record.real);
     }
     let covered: BTreeSet<SessionId> = before
         .operations
@@ -148,7 +148,7 @@ fn check_belief(before: &History, after: &History, leftovers: &Leftovers, findin
         })
         .collect();
     for write in leftovers.writes.iter().filter(|write| covered.contains(&write.session)) {
-        let Some(granted) = anew.get(&write.name) else { continue };
+        let Some(granted) = granted_after.get(&write.name) else { continue };
         let leapt_us = after.clocks.leapt_us(beginning.at, *granted);
         if !write.clock_stood_still && write.believed.0 > granted.0 + leapt_us {
             findings.add(format!(

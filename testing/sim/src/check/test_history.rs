@@ -187,7 +187,12 @@ pub(super) fn converted(lock: &str, session: u128, request: u64, token: u64, mod
 }
 
 pub(super) fn intervened(action: Action) -> Event {
-    Event::Intervened(Intervention { by: "somebody".into(), reason: "a test".into(), action })
+    Event::Intervened(Intervention {
+        by: "an operator".into(),
+        reason: "a test".into(),
+        action,
+        identity: None,
+    })
 }
 
 pub(super) fn set_permits(lock: &str, limit: Option<u32>) -> Event {

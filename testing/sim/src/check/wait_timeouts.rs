@@ -1,4 +1,4 @@
-//! Waits: nobody is told that its time is up before it is, and nobody stands in a queue for longer.
+//! Waits: no request is told that its time is up before it is, and none stays in a queue for longer.
 
 use std::collections::BTreeMap;
 

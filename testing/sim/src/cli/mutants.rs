@@ -65,7 +65,7 @@ impl Mutants {
                 None => {
                     escaped += 1;
                     last_seed = self.seeds;
-                    ("**nobody**".to_owned(), format!("> {}", self.seeds))
+                    ("**no checker**".to_owned(), format!("> {}", self.seeds))
                 }
             };
             writeln!(out, "| {} | `{}` | {by} | {seeds} |", mutant.name, mutant.place)?;

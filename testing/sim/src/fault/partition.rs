@@ -37,7 +37,7 @@ pub(super) fn minority(member: usize, inside: bool, nodes: &[usize], rng: &mut R
     between(&small, &others)
 }
 
-/// A minority with the member in it, and a few clients that reach nobody else; the rest of the clients
+/// A minority with the member in it, and a few clients that reach no other node; the rest of the clients
 /// reach only the rest of the nodes.
 pub(super) fn with_clients(
     member: usize,

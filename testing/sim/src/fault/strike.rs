@@ -31,7 +31,7 @@ impl World {
         self.trace.line(self.now, || format!("fault {number} {}: {undo:?}", kind.name()));
         let mut length = self.fault_rng.between(SECOND_US, self.plan.fault_length_us);
         if matches!(kind, FaultKind::WipedDisk | FaultKind::Corruption) {
-            // Nothing mends these; somebody has to replace the node.
+            // Nothing mends these; an operator has to replace the node.
             length += 60 * SECOND_US;
         }
         if let Undo::StopFlapping { .. }
@@ -206,7 +206,7 @@ impl World {
         if self.fault_rng.percent(40) { self.leader().unwrap_or(any) } else { any }
     }
 
-    /// To somebody, or to whoever is the best.
+    /// To a named node, or to the best one.
     fn transfer_leadership(&mut self) -> Option<()> {
         let leader = self.leader()?;
         let voters: Vec<NodeId> =
@@ -326,7 +326,7 @@ impl World {
         let quality = self.bad_quality(kind);
         self.network.worsen(number, quality);
         // What is lost is said again with the next heartbeat, and where half of everything is lost that takes
-        // seconds: nobody leads whom nobody hears.
+        // seconds: a node that no other hears does not lead.
         let delay_us = match kind {
             FaultKind::Delay => quality.delay_us.1,
             FaultKind::Loss => quality.loss_permille * SECOND_US / 500,

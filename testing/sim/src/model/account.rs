@@ -166,7 +166,7 @@ impl Account {
                             && ahead.len() < self.permits_left(name)
                     }
                 };
-                ensure!(left_to_those_ahead || hands_over(cause), "somebody was overtaken");
+                ensure!(left_to_those_ahead || hands_over(cause), "a waiter was overtaken");
                 let (session, request) = who;
                 let holder = Holder { session, request, token: token.0, mode: *mode };
                 self.holders[name].push(holder);
@@ -264,7 +264,7 @@ impl Account {
         self.closed[name] || (self.frozen && name == 0)
     }
 
-    /// How many more could be held; nothing beside somebody who wants it all.
+    /// How many more could be held; nothing beside a holder that wants it all.
     fn permits_left(&self, name: usize) -> usize {
         let limit = self.permits.filter(|_| name == 0).unwrap_or(PERMITS) as usize;
         let holders = &self.holders[name];

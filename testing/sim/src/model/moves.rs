@@ -479,7 +479,12 @@ impl Operation {
                 Action::SetPermits { name, limit: limit.map(u32::from) }
             }
         };
-        Command::Intervene(Intervention { by: "operator".into(), reason: "why not".into(), action })
+        Command::Intervene(Intervention {
+            by: "operator".into(),
+            reason: "why not".into(),
+            action,
+            identity: None,
+        })
     }
 }
 

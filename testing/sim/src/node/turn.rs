@@ -71,7 +71,7 @@ impl Node {
                     return Err(Gone);
                 }
                 Step::Stop(StopCause::Requested) => {
-                    outputs.push(Output::Stopped { why: "it was told to".to_owned() });
+                    outputs.push(Output::Stopped { why: "the node was asked to stop".to_owned() });
                     return Err(Gone);
                 }
             }

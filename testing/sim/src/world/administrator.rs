@@ -1,10 +1,11 @@
-//! An administrator who takes rights from clients and gives them back. From its first change on, all nodes demand to know
+//! An administrator who takes rights from clients, or gives them low quotas, and undoes it. From its first change on, all nodes demand to know
 //! who a client is, so that sessions which come from then on are checked against the policy.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_core::{
-    AccessChange, ChangeAccess, Event, Pattern, RoleName, Roles, Rule, Scope, Verb, Verbs,
+    AccessChange, ChangeAccess, Event, Pattern, Quota, QuotaSubject, RoleName, Roles, Rule, Scope,
+    Verb, Verbs,
 };
 
 use crate::client::principal;
@@ -17,6 +18,8 @@ use crate::world::{Due, World};
 const MEND_US: u64 = 2_000_000;
 /// The patterns of a role from which some are left out.
 const PATTERNS: [&str; 6] = ["own-*", "hot-*", "mix-0", "mix-1", "mix-2*", "sem-*"];
+/// Those that can have a quota.
+const LIMITED_PREFIXES: [&str; 3] = ["hot-*", "mix-*", "sem-*"];
 
 #[derive(Debug, Default)]
 pub(crate) struct Administrator {
@@ -60,9 +63,10 @@ impl World {
             return None;
         }
         let client = principal(self.fault_rng.index(self.clients.len()))?;
-        let change = match self.fault_rng.below(3) {
+        let change = match self.fault_rng.below(4) {
             0 => AccessChange::Ban { principal: client },
             1 => AccessChange::Revoke { principal: client, role: role()? },
+            2 => AccessChange::SetQuotas(self.low_quotas()),
             _ => {
                 let mut patterns = PATTERNS.to_vec();
                 self.fault_rng.shuffle(&mut patterns);
@@ -76,6 +80,25 @@ impl World {
         Some(Undo::GiveRightsBack)
     }
 
+    /// None for any subject that could have one: the checker knows all quotas from the last change of them.
+    fn no_quotas(&self) -> BTreeMap<QuotaSubject, Quota> {
+        let clients = (0..self.clients.len()).filter_map(principal).map(QuotaSubject::Principal);
+        let prefixes = LIMITED_PREFIXES.iter().filter_map(|text| QuotaSubject::parse(text).ok());
+        clients.chain(prefixes).map(|subject| (subject, Quota::default())).collect()
+    }
+
+    /// For some clients and prefixes, of one or two locks.
+    fn low_quotas(&mut self) -> BTreeMap<QuotaSubject, Quota> {
+        let mut quotas = self.no_quotas();
+        for quota in quotas.values_mut() {
+            if self.fault_rng.percent(50) {
+                quota.locks = Some(self.fault_rng.between(1, 2));
+                quota.waits = self.fault_rng.percent(50).then(|| self.fault_rng.below(2));
+            }
+        }
+        quotas
+    }
+
     pub(crate) fn give_rights_back(&mut self) {
         self.administrator.revocations = self.administrator.revocations.saturating_sub(1);
     }
@@ -85,17 +108,23 @@ impl World {
         self.agenda.plan(RealTime(self.now.0 + MEND_US), Due::MendAccess);
         let Some(everything) = self.everything() else { return };
         let leader = self.leader().and_then(|leader| self.nodes[leader].replica());
-        let in_force = leader.map(|replica| replica.table().access().roles());
-        if self.administrator.revocations == 0 && in_force.is_some_and(|it| *it != everything) {
+        let Some(in_force) = leader.map(|replica| replica.table().access()) else { return };
+        let (is_whole, is_limited) =
+            (*in_force.roles() == everything, !in_force.quotas().is_empty());
+        if self.administrator.revocations == 0 && !is_whole {
             self.change_access(AccessChange::Replace(everything), false);
+        }
+        if self.administrator.revocations == 0 && is_limited {
+            self.change_access(AccessChange::SetQuotas(self.no_quotas()), false);
         }
     }
 
     fn change_access(&mut self, change: AccessChange, end_sessions: bool) -> Option<()> {
         let leader = self.leader()?;
         self.trace.line(self.now, || format!("administrator: {change:?}"));
-        let (by, expected, changes) = ("cert:administrator".into(), None, [change].into());
-        let change = ChangeAccess { by, expected, changes, end_sessions };
+        let (by, identity, expected) = ("cert:administrator".into(), None, None);
+        let changes = [change].into();
+        let change = ChangeAccess { by, identity, expected, changes, end_sessions };
         let after = self.fault_rng.between(200, 50_000);
         self.schedule_input(leader, Incoming::ChangeAccess(Box::new(change)), after);
         Some(())

@@ -37,7 +37,7 @@ pub(crate) struct Operator {
     done: BTreeMap<NodeId, bool>,
     /// Whose places others were to take.
     given_up: BTreeSet<NodeId>,
-    /// Who has just applied a change of voters that nobody had, and who votes anew.
+    /// The nodes that have just applied a change of voters that no other had, and the nodes that vote again.
     news: Option<(usize, BTreeSet<NodeId>)>,
 }
 
@@ -75,7 +75,7 @@ impl Operator {
 }
 
 impl World {
-    /// Those that count: all members, and whoever else may still be heard.
+    /// Those that count: all members, and every other node that may still be heard.
     pub(crate) fn present(&self) -> Vec<usize> {
         let nodes = self.nodes.iter().enumerate();
         let counts =
@@ -262,7 +262,7 @@ impl World {
         }
     }
 
-    /// Asks whoever leads, and again later.
+    /// Asks the leader, and again later.
     pub(crate) fn ask_for_change(&mut self, number: u64, attempt: u64) {
         let wanted = |task: &&Task| task.number == number && task.attempt == attempt;
         let Some(task) = self.operator.task.as_ref().filter(wanted) else { return };

@@ -1,4 +1,4 @@
-//! A disaster: all nodes are lost, and the cluster begins anew on one new node, from a backup that was saved some
+//! A disaster: all nodes are lost, and the cluster begins again on one new node, from a backup that was saved some
 //! time before. What was acknowledged after the backup is gone, and so are all sessions; what has to hold over
 //! the gap is in `check::restore`.
 //!
@@ -233,7 +233,7 @@ impl World {
         self.recorder.replicated(now, id, before, at, Happening::Restored);
         for (number, action) in kept.into_iter().enumerate() {
             let (by, reason) = ("operator".into(), format!("as before, {number}").into());
-            let event = Event::Intervened(Intervention { by, reason, action });
+            let event = Event::Intervened(Intervention { by, reason, action, identity: None });
             self.recorder.replicated(now, id, index, at, Happening::Event(event));
         }
     }

@@ -79,7 +79,7 @@ impl World {
     }
 
     /// Whether this node leads, and it and others, a majority, hear each other and could write, though there may be
-    /// nothing to be written. In the other runs somebody writes all the time.
+    /// nothing to be written. In the other runs a client writes all the time.
     fn note_followers(&mut self, node: usize) {
         let Some(replica) = self.nodes[node].replica().filter(|_| self.plan.falls_silent) else {
             return;

@@ -31,7 +31,6 @@ async fn play(stage: &mut Stage, transcript: &mut Transcript) -> Result<(), Stor
     transcript.note(format!("node {leader} leads; A holds ledger under token {first}, lease 3 s"));
 
     stage.split_off(&few);
-    stage.silence(&many);
     let split = Instant::now();
     transcript.note(format!("the network splits: {few:?} with A, {many:?} with B"));
     let other = stage.client_of(&many, "B", TTL);

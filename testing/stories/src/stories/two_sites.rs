@@ -42,8 +42,9 @@ async fn play(stage: &mut Stage, transcript: &mut Transcript) -> Result<(), Stor
         Ok::<_, StoryFailure>((Instant::now(), token))
     };
     let west = async { refuses(stage, "job").await };
-    let (east, west) = tokio::join!(east, west);
-    let ((served, token), (refused, words)) = (east?, west?);
+    let (west, east) = tokio::join!(west, east);
+    // If west granted the lock, then that is why east did not.
+    let ((refused, words), (served, token)) = (west?, east?);
     transcript.note_at(
         served,
         format!("east serves {} after the cut: job under token {token}", span(served - cut)),

@@ -88,8 +88,21 @@ impl Drop for PrometheusServer {
 
 fn configuration(shipped: &Path, targets: &[String]) -> String {
     let text = fs::read_to_string(shipped.join("scrape.yml")).unwrap();
-    let examples = "[\"10.0.0.1:7422\", \"10.0.0.2:7422\", \"10.0.0.3:7422\"]";
+    let examples = [1, 2, 3].map(|id| format!("\"locks-{id}.example.com:7422\"")).join(", ");
+    let (examples, secured) = (
+        &*format!("[{examples}]"),
+        [
+            "    scheme: https\n",
+            "    authorization:\n      credentials_file: /etc/prometheus/holdfast.token\n",
+            "    tls_config:\n      ca_file: /etc/prometheus/holdfast-ca.pem\n",
+        ],
+    );
     assert!(text.contains(examples) && text.contains("scrape_interval: 15s"), "{text}");
+    // The nodes of the tests that scrape speak plaintext.
+    let text = secured.iter().fold(text, |text, lines| {
+        assert!(text.contains(lines), "{text}");
+        text.replace(lines, "")
+    });
     let text = text.replace(examples, &format!("{targets:?}"));
     let text = text.replace("scrape_interval: 15s", &format!("scrape_interval: {INTERVAL}"));
     format!("global:\n  evaluation_interval: {INTERVAL}\n  scrape_timeout: {INTERVAL}\n{text}")

@@ -82,6 +82,20 @@ impl Cluster {
         cluster
     }
 
+    /// Nodes whose ports speak TLS; waits until all of them serve. `{node}` stands for the node's id.
+    pub(crate) async fn start_tls(nodes: u64, settings: &str) -> Cluster {
+        let options = ClusterOptions { nodes, settings: format!("{PATIENT}\n{settings}") };
+        let cluster = Cluster::launch_at(cluster_slot().await, options);
+        for id in cluster.ids() {
+            eventually("the node serves", Duration::from_secs(20), || {
+                let log = cluster.log_of(id);
+                std::future::ready(log.contains("serving clients on").then_some(()))
+            })
+            .await;
+        }
+        cluster
+    }
+
     /// Waits until the node is ready, as its probe says.
     pub(crate) async fn ready(&self, id: u64) {
         let address = self.http_address(id);

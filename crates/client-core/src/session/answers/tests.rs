@@ -10,7 +10,7 @@ use holdfast_proto::v1::{
 };
 
 use super::*;
-use crate::session::request::{Caller, Entry};
+use crate::session::request::{Caller, PendingRequest};
 
 mod holds;
 
@@ -43,7 +43,9 @@ impl Bench {
         self.last_caller += 1;
         let waits_until = LocalTime(self.now.0 + TTL);
         let caller = Some(Caller { caller: self.last_caller, waits_until });
-        let id = self.state.ask(Entry { caller, ..Entry::own(What::Asked(request)) });
+        let id = self
+            .state
+            .ask(PendingRequest { caller, ..PendingRequest::own(Operation::OfProgram(request)) });
         self.sent();
         (id, self.last_caller)
     }
@@ -81,7 +83,7 @@ impl Bench {
     /// The guard is dropped.
     fn drop_guard(&mut self, hold: &Arc<Hold>) {
         let release = Request::Release { hold: Arc::clone(hold) };
-        self.state.ask(Entry::own(What::Asked(release)));
+        self.state.ask(PendingRequest::own(Operation::OfProgram(release)));
     }
 
     fn answer(&mut self, request_id: u64, result: AnswerResult) -> Verdict {
@@ -266,7 +268,7 @@ fn an_overloaded_node_gets_the_request_again_and_a_follower_sends_us_on() {
     assert_eq!(bench.sent(), []);
     bench.state.stage_due_retries(bench.at(Duration::from_secs(1)));
     assert!(matches!(&bench.sent()[..], [Kind::Acquire(again)] if again.request_id == id));
-    for reason in [Reason::NotLeader, Reason::OutOfSpace] {
+    for reason in [Reason::NotLeader, Reason::OutOfSpace, Reason::AuditUnavailable] {
         assert!(matches!(bench.fail(id, reason, true), Verdict::Move { .. }), "{reason:?}");
         assert!(bench.state.requests.get(id).is_some(), "it waits for the next stream");
     }

@@ -6,9 +6,11 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
+use super::identity::Identity;
 use super::principal::Principal;
+use super::quota::{Quota, QuotaError, QuotaSubject, read_quotas, write_quotas};
 use super::role::{RoleName, Rule};
-use crate::model::codec::{DecodeError, Reader, Sink};
+use crate::model::codec::{DecodeError, Length, Reader, Sink};
 
 use super::pattern::Pattern;
 use super::verb::Verbs;
@@ -44,6 +46,8 @@ pub enum AccessChange {
     },
     /// All roles and bindings at once. Tokens and bans stay.
     Replace(Roles),
+    /// Sets these quotas, and leaves the others. A quota that limits nothing is deleted.
+    SetQuotas(BTreeMap<QuotaSubject, Quota>),
 }
 
 /// What a policy file says.
@@ -65,7 +69,7 @@ pub struct TokenRecord {
     pub digest: [u8; 32],
     /// `token:NAME`. Several tokens of one name are one principal.
     pub principal: Principal,
-    /// By the wall clock, which the node at the door compares.
+    /// By the wall clock of the node that receives the token.
     pub expires_at_unix_ms: Option<u64>,
     /// For people who look at it.
     pub note: String,
@@ -76,10 +80,13 @@ pub struct TokenRecord {
 pub struct ChangeAccess {
     /// The principal that makes them, for people who look at it.
     pub by: Box<str>,
+    /// They are checked against the rights that this identity has when they are applied. Without one, nothing is.
+    pub identity: Option<Box<Identity>>,
     /// The generation of the policy that it has seen. Without it, the changes are made to whatever is in force.
     pub expected: Option<u64>,
     pub changes: Box<[AccessChange]>,
-    /// Also ends the sessions of the principals from which something is taken by name.
+    /// Also ends the sessions of the principals from which something is taken by name. A change of roles ends those that
+    /// may not connect after it.
     pub end_sessions: bool,
 }
 
@@ -112,6 +119,10 @@ pub enum AccessRefusal {
     NoteTooLong,
     /// The policy would take more bytes than it may.
     TooLarge,
+    /// No principal could change the policy any more.
+    LastAdministrator,
+    InvalidQuota(QuotaError),
+    TooManyQuotas,
 }
 
 impl fmt::Display for AccessRefusal {
@@ -124,6 +135,8 @@ impl fmt::Display for AccessRefusal {
                      again"
                 );
             }
+            AccessRefusal::InvalidQuota(error) => return error.fmt(f),
+            AccessRefusal::TooManyQuotas => "there are as many quotas as there can be; delete some",
             AccessRefusal::RoleNotFound => "there is no such role; create it first",
             AccessRefusal::TokenNotFound => "there is no such token",
             AccessRefusal::BuiltIn => "a built-in role cannot be changed; create one of another name",
@@ -137,6 +150,10 @@ impl fmt::Display for AccessRefusal {
             AccessRefusal::ChangeCount => "one request makes 1 to 64 changes",
             AccessRefusal::NoteTooLong => "the note of a token has at most 256 bytes",
             AccessRefusal::TooLarge => "the policy would take more than 2 MiB; use patterns and roles for several principals",
+            AccessRefusal::LastAdministrator => {
+                "no administrator would be left: make another user an administrator first (holdfast access user create \
+                 token:NAME --role admin)"
+            }
         })
     }
 }
@@ -149,12 +166,15 @@ const BAN: u8 = 5;
 const PUT_TOKEN: u8 = 6;
 const REVOKE_TOKEN: u8 = 7;
 const REPLACE: u8 = 8;
+/// Since version 7 of log entries.
+const SET_QUOTAS: u8 = 9;
 
 const EXACT: u8 = 1;
 const PREFIX: u8 = 2;
 const CLUSTER: u8 = 3;
 
 impl ChangeAccess {
+    /// All but the identity.
     pub(crate) fn write(&self, sink: &mut impl Sink) {
         sink.bytes(self.by.as_bytes());
         sink.optional(self.expected);
@@ -163,15 +183,29 @@ impl ChangeAccess {
         self.changes.iter().for_each(|change| change.write(sink));
     }
 
-    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<ChangeAccess, DecodeError> {
+    /// Older rules know of no quotas.
+    pub(crate) fn sets_quotas(&self) -> bool {
+        self.changes.iter().any(|change| matches!(change, AccessChange::SetQuotas(_)))
+    }
+
+    /// About how long it is in the log, and what it takes of memory.
+    pub fn size_bytes(&self) -> usize {
+        let mut length = Length(0);
+        self.write(&mut length);
+        length.0
+    }
+
+    /// Of a log entry of this version.
+    pub(crate) fn read(reader: &mut Reader<'_>, version: u8) -> Result<ChangeAccess, DecodeError> {
         let by = Box::from(reader.text()?);
         let expected = reader.optional()?;
         let end_sessions = reader.bool("end of sessions")?;
         let mut changes = Vec::new();
         for _ in 0..reader.count()? {
-            changes.push(AccessChange::read(reader)?);
+            changes.push(AccessChange::read(reader, version)?);
         }
-        Ok(ChangeAccess { by, expected, changes: changes.into_boxed_slice(), end_sessions })
+        let changes = changes.into_boxed_slice();
+        Ok(ChangeAccess { by, identity: None, expected, changes, end_sessions })
     }
 }
 
@@ -213,10 +247,14 @@ impl AccessChange {
                 sink.u8(REPLACE);
                 roles.write(sink);
             }
+            AccessChange::SetQuotas(quotas) => {
+                sink.u8(SET_QUOTAS);
+                write_quotas(sink, quotas);
+            }
         }
     }
 
-    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<AccessChange, DecodeError> {
+    pub(crate) fn read(reader: &mut Reader<'_>, version: u8) -> Result<AccessChange, DecodeError> {
         Ok(match reader.u8()? {
             PUT_ROLE => {
                 AccessChange::PutRole { role: read_role(reader)?, rules: read_rules(reader)? }
@@ -233,6 +271,7 @@ impl AccessChange {
             PUT_TOKEN => AccessChange::PutToken(TokenRecord::read(reader)?),
             REVOKE_TOKEN => AccessChange::RevokeToken { id: TokenId(reader.varint()?) },
             REPLACE => AccessChange::Replace(Roles::read(reader)?),
+            SET_QUOTAS if version >= 7 => AccessChange::SetQuotas(read_quotas(reader)?),
             tag => return Err(DecodeError::UnknownTag { what: "change of access", tag }),
         })
     }

@@ -29,7 +29,8 @@ impl Command {
         rules: RulesVersion,
     ) -> Result<(), Rejection> {
         // Its sender was told so before. A table of older rules has no place for an identity.
-        if rules < RulesVersion::FOUR && self.rules_needed() >= RulesVersion::FOUR {
+        let needed = self.rules_needed();
+        if needed >= RulesVersion::FOUR && rules < needed {
             return Err(Rejection::RulesNotAdopted);
         }
         match self {
@@ -79,15 +80,30 @@ impl Command {
     /// Adopting them is what every member has to be able to read first.
     pub fn rules_needed(&self) -> RulesVersion {
         match self {
+            Command::Intervene(Intervention { identity: Some(_), .. }) => RulesVersion::FIVE,
+            Command::ChangeAccess(change) if change.sets_quotas() => RulesVersion::SIX,
+            Command::ChangeAccess(change) if change.identity.is_some() => RulesVersion::FIVE,
+            Command::ChangeAccess(_)
+            | Command::OpenSession(OpenSession { identity: Some(_), .. })
+            | Command::AttachStream { identity: Some(_), .. } => RulesVersion::FOUR,
             Command::Abandon { .. }
             | Command::Intervene(Intervention {
                 action: Action::Reopen { .. } | Action::SetLimits { .. },
                 ..
             }) => RulesVersion::TWO,
-            Command::ChangeAccess(_)
-            | Command::OpenSession(OpenSession { identity: Some(_), .. })
-            | Command::AttachStream { identity: Some(_), .. } => RulesVersion::FOUR,
             _ => RulesVersion::ONE,
+        }
+    }
+
+    /// Takes away what a table of these rules does not check, so that the command can enter its log.
+    pub fn fit_rules(&mut self, rules: RulesVersion) {
+        if rules >= RulesVersion::FIVE {
+            return;
+        }
+        match self {
+            Command::Intervene(intervention) => intervention.identity = None,
+            Command::ChangeAccess(change) => change.identity = None,
+            _ => {}
         }
     }
 
@@ -186,6 +202,7 @@ fn check_change_of_access(change: &ChangeAccess, limits: &Limits) -> Result<(), 
     if change.by.len() > limits.intervention_text_bytes_max {
         return Err(Rejection::InvalidIntervention);
     }
+    check_identity(change.identity.as_deref())?;
     let fits = (1..=ACCESS_CHANGES_MAX).contains(&change.changes.len());
     if fits { Ok(()) } else { Err(Rejection::AccessRefused(AccessRefusal::ChangeCount)) }
 }
@@ -248,7 +265,8 @@ fn check_terms(terms: &Terms, limits: &Limits, rules: RulesVersion) -> Result<()
 }
 
 fn check_intervention(intervention: &Intervention, limits: &Limits) -> Result<(), Rejection> {
-    let Intervention { by, reason, action } = intervention;
+    let Intervention { by, reason, action, identity } = intervention;
+    check_identity(identity.as_deref())?;
     let too_long = |text: &str| text.len() > limits.intervention_text_bytes_max;
     if reason.trim().is_empty() || too_long(reason) || too_long(by) {
         return Err(Rejection::InvalidIntervention);

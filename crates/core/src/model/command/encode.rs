@@ -41,6 +41,10 @@ const OPEN_SESSION_AS: u8 = 20;
 /// Followed by the identity, unlike [`ATTACH_STREAM`].
 const ATTACH_STREAM_AS: u8 = 21;
 const CHANGE_ACCESS: u8 = 22;
+/// Followed by the identity, unlike [`INTERVENE`].
+const INTERVENE_AS: u8 = 23;
+/// Followed by the identity, unlike [`CHANGE_ACCESS`].
+const CHANGE_ACCESS_AS: u8 = 24;
 
 impl Command {
     pub(crate) fn encode(&self, sink: &mut impl Sink) {
@@ -115,8 +119,9 @@ impl Command {
                 to.encode(sink);
             }
             Command::Intervene(intervention) => {
-                sink.u8(INTERVENE);
+                sink.u8(if intervention.identity.is_some() { INTERVENE_AS } else { INTERVENE });
                 intervention.encode(sink);
+                write_identity(intervention.identity.as_deref(), sink);
             }
             Command::BeginTerm { grace } => {
                 sink.u8(BEGIN_TERM);
@@ -139,8 +144,9 @@ impl Command {
                 version.encode(sink);
             }
             Command::ChangeAccess(change) => {
-                sink.u8(CHANGE_ACCESS);
+                sink.u8(if change.identity.is_some() { CHANGE_ACCESS_AS } else { CHANGE_ACCESS });
                 change.write(sink);
+                write_identity(change.identity.as_deref(), sink);
             }
         }
     }
@@ -205,6 +211,11 @@ impl Command {
                 to: PublicSessionId::decode(reader)?,
             },
             INTERVENE => Command::Intervene(Intervention::decode(reader, version)?),
+            INTERVENE_AS if version >= 6 => {
+                let mut intervention = Intervention::decode(reader, version)?;
+                intervention.identity = Some(Identity::read(reader)?);
+                Command::Intervene(intervention)
+            }
             BEGIN_TERM => Command::BeginTerm { grace: Span::from_ms(reader.varint()?) },
             TICK => Command::Tick,
             EVENTS_PUBLISHED if version >= 3 => Command::EventsPublished {
@@ -220,7 +231,12 @@ impl Command {
                 Command::AdoptRules { version: RulesVersion::decode(reader)? }
             }
             CHANGE_ACCESS if version >= 5 => {
-                Command::ChangeAccess(Box::new(ChangeAccess::read(reader)?))
+                Command::ChangeAccess(Box::new(ChangeAccess::read(reader, version)?))
+            }
+            CHANGE_ACCESS_AS if version >= 6 => {
+                let mut change = ChangeAccess::read(reader, version)?;
+                change.identity = Some(Identity::read(reader)?);
+                Command::ChangeAccess(Box::new(change))
             }
             tag => return Err(DecodeError::UnknownTag { what: "command", tag }),
         })
@@ -526,7 +542,7 @@ impl Intervention {
             }
             tag => return Err(DecodeError::UnknownTag { what: "intervention", tag }),
         };
-        Ok(Intervention { by, reason, action })
+        Ok(Intervention { by, reason, action, identity: None })
     }
 }
 

@@ -61,6 +61,11 @@ fn change() -> impl Strategy<Value = AccessChange> {
             })
         }),
         1 => (0_u64..4).prop_map(|id| AccessChange::RevokeToken { id: TokenId(id) }),
+        1 => (principal(), any::<Option<u8>>(), any::<Option<u8>>()).prop_map(|(principal, locks, rate)| {
+            let subject = QuotaSubject::Principal(principal);
+            let quota = Quota { locks: locks.map(u64::from), rate: rate.map(u64::from), ..Quota::default() };
+            AccessChange::SetQuotas([(subject, quota)].into())
+        }),
         1 => roles.prop_map(|(roles, bindings)| AccessChange::Replace(Roles { roles, bindings })),
     ]
 }
@@ -94,11 +99,11 @@ fn allowed(
 
 fn round_trip(access: &Access) -> Access {
     let mut bytes = Vec::new();
-    access.write(&mut bytes);
+    access.write(&mut bytes, RulesVersion::NEWEST);
     let mut reader = Reader::new(&bytes);
-    let read = Access::read(&mut reader).unwrap();
+    let read = Access::read(&mut reader, RulesVersion::NEWEST).unwrap();
     let mut again = Vec::new();
-    read.write(&mut again);
+    read.write(&mut again, RulesVersion::NEWEST);
     assert_eq!(bytes, again);
     read
 }
@@ -112,7 +117,7 @@ proptest! {
     ) {
         let mut access = Access::default();
         for change in changes {
-            let _ = access.change(None, &[change]);
+            let _ = access.change(None, &[change], RulesVersion::NEWEST);
         }
         let identity = Identity { principal, claimed };
         let grants = access.grants(&identity);
@@ -122,6 +127,7 @@ proptest! {
                 Scope::Cluster => {
                     let wanted = allowed(&access, &identity, *verb, |_| false);
                     prop_assert_eq!(grants.allow_cluster(*verb), wanted, "{}", verb);
+                    prop_assert_eq!(access.allows_on_cluster(&identity, *verb), wanted, "{}", verb);
                 }
                 Scope::Names => for name in NAMES {
                     let wanted = allowed(&access, &identity, *verb, |it| it.matches(name));
@@ -145,8 +151,8 @@ proptest! {
             let expected = if stale { before.generation() + 1 } else { before.generation() };
             let mut bytes = Vec::new();
             change.write(&mut bytes);
-            prop_assert_eq!(&AccessChange::read(&mut Reader::new(&bytes)).unwrap(), &change);
-            match access.change(Some(expected), &[change]) {
+            prop_assert_eq!(&AccessChange::read(&mut Reader::new(&bytes), u8::MAX).unwrap(), &change);
+            match access.change(Some(expected), &[change], RulesVersion::NEWEST) {
                 Ok(()) => prop_assert_eq!(access.generation(), before.generation() + 1),
                 Err(_) => prop_assert_eq!(&access, &before),
             }
@@ -157,10 +163,10 @@ proptest! {
 
     #[test]
     fn bytes_that_are_no_policy_are_refused_or_read_as_one(bytes in list(any::<u8>(), 0..64)) {
-        if let Ok(access) = Access::read(&mut Reader::new(&bytes)) {
+        if let Ok(access) = Access::read(&mut Reader::new(&bytes), RulesVersion::NEWEST) {
             prop_assert_eq!(round_trip(&access), access);
         }
-        let _ = AccessChange::read(&mut Reader::new(&bytes));
+        let _ = AccessChange::read(&mut Reader::new(&bytes), u8::MAX);
     }
 }
 
@@ -180,16 +186,20 @@ fn a_banned_principal_has_no_right_until_something_is_granted_to_it_again() {
         Identity { principal: principal.clone(), claimed: BTreeSet::from([name("admin")]) };
     let read = Verbs::of(&[Verb::Read]);
     assert!(access.grants(&identity).allow(read, "a"));
-    access.change(None, &[AccessChange::Ban { principal: principal.clone() }]).unwrap();
+    access
+        .change(None, &[AccessChange::Ban { principal: principal.clone() }], RulesVersion::NEWEST)
+        .unwrap();
     assert_eq!(access.grants(&identity), Grants::default());
-    access.change(None, &[grant(principal.as_str(), "reader")]).unwrap();
+    access.change(None, &[grant(principal.as_str(), "reader")], RulesVersion::NEWEST).unwrap();
     assert!(access.grants(&identity).allow(read, "a"));
 }
 
 #[test]
 fn what_is_not_possible_is_refused_with_its_reason() {
     let mut access = Access::default();
-    let refused = |access: &mut Access, change| access.change(None, &[change]).unwrap_err();
+    let refused = |access: &mut Access, change| {
+        access.change(None, &[change], RulesVersion::NEWEST).unwrap_err()
+    };
     assert_eq!(refused(&mut access, grant("cert:x", "nothing")), AccessRefusal::RoleNotFound);
     let put = |role: &str, rules| AccessChange::PutRole { role: name(role), rules };
     assert_eq!(refused(&mut access, put("admin", vec![])), AccessRefusal::BuiltIn);
@@ -209,10 +219,11 @@ fn what_is_not_possible_is_refused_with_its_reason() {
     assert_eq!(refused(&mut access, wrong), AccessRefusal::NotATokenPrincipal);
     let long = token("token:x", "n".repeat(NOTE_BYTES_MAX + 1));
     assert_eq!(refused(&mut access, long), AccessRefusal::NoteTooLong);
-    access.change(None, &[token("token:x", String::new())]).unwrap();
+    access.change(None, &[token("token:x", String::new())], RulesVersion::NEWEST).unwrap();
     let twice = token("token:x", String::new());
     assert_eq!(refused(&mut access, twice), AccessRefusal::TokenExists);
-    let stale = access.change(Some(0), &[grant("cert:x", "user")]).unwrap_err();
+    let stale =
+        access.change(Some(0), &[grant("cert:x", "user")], RulesVersion::NEWEST).unwrap_err();
     assert_eq!(stale, AccessRefusal::OtherGeneration { now: 1 });
 }
 

@@ -46,7 +46,7 @@ impl LockTable {
             self.read_deferred(reader)?;
         }
         if self.rules >= RulesVersion::FOUR {
-            self.access = Access::read(reader)?;
+            self.access = Access::read(reader, self.rules)?;
         }
         let mut waits = Vec::new();
         while reader.bool("list of sessions")? {

@@ -85,7 +85,7 @@ impl LockTable {
             self.write_deferred(sink);
         }
         if self.rules >= RulesVersion::FOUR {
-            self.access.write(sink);
+            self.access.write(sink, self.rules);
         }
     }
 

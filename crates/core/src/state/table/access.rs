@@ -15,7 +15,10 @@ impl LockTable {
         expected: Option<u64>,
         changes: &[AccessChange],
     ) -> Result<u64, AccessRefusal> {
-        self.access.change(expected, changes)?;
+        self.access.change(expected, changes, self.rules)?;
+        if changes.iter().any(|change| matches!(change, AccessChange::SetQuotas(_))) {
+            self.count_usage_again();
+        }
         #[cfg(feature = "planted")]
         if crate::planted::Bug::StaleGrants.is_active() {
             return Ok(self.access.generation());
@@ -26,7 +29,7 @@ impl LockTable {
 
     /// What the identity may do now.
     pub(crate) fn grants_of_identity(&mut self, identity: &Identity) -> Arc<Grants> {
-        self.compiled_grants.of(&self.access, identity)
+        self.compiled_grants.of(&self.access, self.rules, identity)
     }
 
     /// What the session may do now; none if nothing that it does is checked.
@@ -35,12 +38,13 @@ impl LockTable {
             return None;
         }
         let identity = self.sessions.get(&id)?.identity.as_deref()?;
-        Some(self.compiled_grants.of(&self.access, identity))
+        Some(self.compiled_grants.of(&self.access, self.rules, identity))
     }
 
     /// From now on the session is checked as this identity; without one, it is not.
     pub(crate) fn set_identity(&mut self, id: SessionId, identity: Option<Box<Identity>>) {
         let is_known = identity.is_some();
+        self.count_under(id, identity.as_deref().map(|identity| &identity.principal));
         let before = self.change_session(id, |session| {
             core::mem::replace(&mut session.identity, identity).is_some()
         });

@@ -5,6 +5,7 @@ use crate::state::deadlines::Due;
 use crate::state::hold::{Hold, HoldKey};
 use crate::state::size;
 use crate::state::table::LockTable;
+use crate::state::usage::Used;
 
 impl LockTable {
     /// Gives the name as the table has it: its own copy of the text.
@@ -24,6 +25,7 @@ impl LockTable {
             self.size += bytes;
             session.note_token(token);
         }
+        self.count_taken(id, &name, Used::HOLD);
         name
     }
 
@@ -40,6 +42,7 @@ impl LockTable {
             session.held_bytes = session.held_bytes.saturating_sub(bytes);
             self.size = self.size.saturating_sub(bytes);
         }
+        self.count_given_back(key.0, name, Used::HOLD);
         #[cfg(feature = "planted")]
         if crate::planted::Bug::HoldDeadlineLeftBehind.is_active() {
             return Some(hold);

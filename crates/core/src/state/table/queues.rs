@@ -8,6 +8,7 @@ use crate::state::deadlines::Due;
 use crate::state::hold::Actor;
 use crate::state::queue::{Ticket, Waiter};
 use crate::state::table::LockTable;
+use crate::state::usage::Used;
 use crate::state::wait::{QueuePlace, Wait};
 
 impl LockTable {
@@ -19,6 +20,14 @@ impl LockTable {
         is_first: bool,
     ) -> (LockName, Ticket, usize) {
         self.waiter_count += 1;
+        let place = Used::PLACE;
+        #[cfg(feature = "planted")]
+        let place = if crate::planted::Bug::QuotaWithoutWaits.is_active() {
+            Used::default()
+        } else {
+            place
+        };
+        self.count_taken(waiter.session, name, place);
         self.change_or_add_lock(name, |name, lock| {
             let queue = lock.queue_mut();
             let ahead = queue.len();
@@ -75,6 +84,9 @@ impl LockTable {
         let waiter = lock.queue_mut().remove(ticket);
         self.waiter_count -= usize::from(waiter.is_some());
         lock.drop_empty_queue();
+        if let Some(waiter) = &waiter {
+            self.count_given_back(waiter.session, name, Used::PLACE);
+        }
         waiter
     }
 

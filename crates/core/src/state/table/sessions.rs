@@ -13,6 +13,7 @@ use crate::state::table::LockTable;
 impl LockTable {
     pub(crate) fn add_session(&mut self, id: SessionId, session: Session) {
         self.size += session.size_bytes();
+        self.count_session(&session, true);
         self.identified_sessions += usize::from(session.identity.is_some());
         self.deadlines.insert(session.deadline, Due::Session(id));
         self.public_ids.insert((session.public, id));
@@ -22,6 +23,7 @@ impl LockTable {
     /// Its waits still stand in their queues, and its holds are still held.
     pub(crate) fn remove_session(&mut self, id: SessionId) -> Option<Session> {
         let session = self.sessions.remove(&id)?;
+        self.count_session(&session, false);
         self.size = self.size.saturating_sub(session.size_bytes());
         self.identified_sessions -= usize::from(session.identity.is_some());
         self.deadlines.remove(session.deadline, Due::Session(id));

@@ -56,6 +56,7 @@ impl LockTable {
     /// Rules never go back.
     pub(crate) fn set_rules(&mut self, rules: RulesVersion) {
         self.rules = self.rules.max(rules);
+        self.compiled_grants.forget();
     }
 
     pub(crate) fn set_publication(&mut self, publication: Publication) {

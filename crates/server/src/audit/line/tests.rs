@@ -1,6 +1,6 @@
 //! Lines against those that `serde_json` makes of the message for watchers.
 
-use holdfast_core::command::{Action, Intervention, Mode as LockMode};
+use holdfast_core::command::{Action, Intervention, Mode as LockMode, Owner};
 use holdfast_core::{
     ActorId, EndReason as Ending, Event, FenceToken, LockName, LogicalTime, Outcome, RequestId,
     SessionId, Span,
@@ -75,7 +75,7 @@ fn events() -> Vec<Event> {
     ];
     for action in actions {
         let (by, reason) = (Box::from("olga\n"), Box::from("because \"so\""));
-        events.push(Event::Intervened(Intervention { by, reason, action }));
+        events.push(Event::Intervened(Intervention { by, reason, action, identity: None }));
     }
     events
 }
@@ -90,17 +90,18 @@ fn record(number: u32, event: Event) -> Recorded {
 
 #[test]
 fn every_event_becomes_the_line_that_a_general_writer_makes() {
-    let owner = owner();
+    let owner = SessionOwner { owner: owner(), principal: None };
     let mut stamp = Stamp::default();
     for (number, happened) in (0..).zip(events()) {
         let recorded = record(number, happened);
         for known in [None, Some(&owner)] {
             let view = EventView::of(&recorded);
             let mut line = b"before".to_vec();
-            let session = view.session.public().map(|public| session(public, known));
+            let session = view.session.public().map(|public| session(public, known, None));
             let session = session.unwrap_or_default();
             event(&mut line, &mut stamp, &recorded, &view, session.as_bytes());
             let known = known.filter(|_| view.session.public().is_some());
+            let known = known.map(|known| &known.owner);
             let expected = of(&recorded, &crate::events::message(&recorded), known);
             let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
             assert_eq!(text(&line), format!("before{}", text(&expected)));

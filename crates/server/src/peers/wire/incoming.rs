@@ -14,7 +14,7 @@ use crate::transport::ByteStream;
 const READS_PER_TURN_MAX: usize = 16;
 const READ_BYTES: usize = 256 * 1024;
 
-/// One wire from each peer that has dialled.
+/// The incoming peer connections: one from each peer that has connected.
 #[derive(Debug)]
 pub(crate) struct WiresIn {
     wires: BTreeMap<NodeId, WireIn<Box<dyn ByteStream>>>,

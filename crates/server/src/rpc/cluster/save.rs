@@ -80,11 +80,11 @@ async fn cut(
         .map(|start| Kind::Piece(body.slice(start..body.len().min(start + PIECE_BYTES)).to_vec()));
     for kind in std::iter::once(Kind::Header(header)).chain(pieces) {
         let chunk = SaveSnapshotChunk { kind: Some(kind) };
-        // Whoever gets less than the header announces knows that it is not whole.
+        // A client that gets less than the header announces knows that it is not whole.
         match timeout(READING_TIMEOUT, chunks.send(Ok(chunk))).await {
             Ok(Ok(())) => {}
             Ok(Err(_)) => return,
-            Err(_) => return tracing::warn!("a snapshot is not read by whoever asked for it"),
+            Err(_) => return tracing::warn!("a client asked for a snapshot and does not read it"),
         }
     }
 }

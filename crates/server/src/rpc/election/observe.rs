@@ -74,7 +74,7 @@ impl Stream for ObserveFrames {
 /// Who leads, as far as it was told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Observation {
-    /// 0: nobody.
+    /// 0: no leader.
     epoch: u64,
 }
 

@@ -37,7 +37,7 @@ pub(super) enum Ending {
     Reset,
     /// The sender's end of the connection was closed.
     Disconnected,
-    /// Nobody knows what became of the sender.
+    /// What became of the sender is unknown.
     CutOff,
 }
 

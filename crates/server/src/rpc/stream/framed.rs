@@ -10,6 +10,7 @@
 //!                                  -> Relayed, if another leads  -> Ending
 //! ```
 
+mod credential_end;
 mod read_buffer;
 mod relayed;
 mod served;
@@ -34,6 +35,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tonic::Status;
 
+use self::credential_end::CredentialEnd;
 use self::read_buffer::ReadBuffer;
 use self::relayed::Relayed;
 use self::served::Served;
@@ -50,6 +52,9 @@ use super::method_of;
 use crate::connections::{Call, OpenConnection, late};
 use crate::shard::{self, AfterVisit, CutOff, Delivery, EndedBy, SocketEvents, StreamKey, Visit};
 use crate::transport::ByteStream;
+
+/// More than a token has.
+const CREDENTIAL_BYTES_MAX: usize = 8 * 1024;
 
 /// What waits to be written for a slow reader. If there is more than this, a client that asks on is cut off, and so is one
 /// for which there are answers. Longer than the answers to all status reads that may be under way.
@@ -92,6 +97,8 @@ pub(in crate::rpc) struct FramedConnection {
     /// The clients of the port leave too much unread, this one among them.
     is_port_full: bool,
     state: State,
+    /// Of a session that this node serves. A relayed one is ended by the task that relays it.
+    credential_end: Option<CredentialEnd>,
     /// Asks the shard for a visit.
     waker: Waker,
     /// There may be something to read. The poller tells of news, not of what is left.
@@ -114,10 +121,12 @@ enum State {
     /// It has to open or resume a session.
     Opening {
         until: Instant,
+        /// It has shown one.
+        has_credential: bool,
     },
     /// It waits for a leader.
     Routing {
-        /// FrameProgress once there is one.
+        /// Taken once there is a destination.
         opened: Option<(Opening, ClientFrame)>,
         destination: oneshot::Receiver<Result<Destination, Failure>>,
     },
@@ -163,6 +172,7 @@ impl FramedConnection {
             unwritten_counted: 0,
             is_port_full: false,
             state: State::Greeting,
+            credential_end: None,
             waker: Waker::noop().clone(),
             is_readable: true,
             is_last_read: false,
@@ -288,15 +298,7 @@ impl FramedConnection {
                     visit.asked.pings += 1;
                     self.written.put(plain::FRAME, &ServerFrame::default());
                 }
-                plain::AUTH if matches!(self.state, State::Opening { .. }) => {
-                    let credential = String::from_utf8_lossy(&piece.message);
-                    let rpc = &self.front_end.rpc;
-                    self.caller = rpc.authenticate(self.caller.clone(), &credential)?;
-                }
-                plain::AUTH => {
-                    let words = "a credential is sent before the first frame; connect again";
-                    return Err(refused(Reason::InvalidFrame, words));
-                }
+                plain::AUTH => self.take_credential(&piece.message)?,
                 kind => {
                     let words = format!("a piece of kind {kind}, which no client sends");
                     return Err(refused(Reason::InvalidFrame, words));
@@ -306,12 +308,31 @@ impl FramedConnection {
         Ok(None)
     }
 
+    /// One for a connection, so that a client cannot keep this thread busy with them.
+    fn take_credential(&mut self, credential: &[u8]) -> Result<(), Failure> {
+        let is_first = match &mut self.state {
+            State::Opening { has_credential, .. } => !std::mem::replace(has_credential, true),
+            _ => false,
+        };
+        if !is_first || credential.len() > CREDENTIAL_BYTES_MAX {
+            let words = format!(
+                "one credential of at most {CREDENTIAL_BYTES_MAX} bytes is sent before the first frame; connect again"
+            );
+            return Err(refused(Reason::InvalidFrame, words));
+        }
+        let credential = String::from_utf8_lossy(credential);
+        self.caller =
+            self.front_end.rpc.authenticate(self.caller.clone(), Method::Session, &credential)?;
+        Ok(())
+    }
+
     fn greet(&mut self) {
         self.written.put_bytes(&GREETING);
         match self.front_end.rpc.door.begin(Method::Session) {
             Ok(permit) => {
                 self.permit = Some(permit);
-                self.state = State::Opening { until: Instant::now() + FIRST_FRAME_TIMEOUT };
+                let until = Instant::now() + FIRST_FRAME_TIMEOUT;
+                self.state = State::Opening { until, has_credential: false };
             }
             Err(failure) => self.end_with(Err(failure), false),
         }
@@ -376,11 +397,13 @@ impl FramedConnection {
                 let (named, mut opening) = (opening.session, opening);
                 bind_opening(rpc.door.service(), &self.caller, &mut opening);
                 let opening = rpc.door.admit(&self.caller, method_of(&opening), opening)?;
+                rpc.note_login(&self.caller, opening.get());
                 let served = Served::open(rpc, &self.caller, named, opening.get());
                 visit.asked.opened = Some(served.deferrable.clone());
                 let request = opening.get().request;
                 visit.asked.operations.push((request, opening.map(|opening| opening.command)));
                 self.state = State::Served(Box::new(served));
+                self.credential_end = CredentialEnd::of(&self.front_end, &self.caller);
                 let rest = first.operations.into_iter().skip(1).map(BorrowedOperation::Message);
                 self.carry_out(rest.collect(), RequestId(first.acked_through), visit);
             }
@@ -572,7 +595,7 @@ impl FramedConnection {
             self.end_with(Ok(()), false);
         }
         match &mut self.state {
-            State::Opening { until } if *until <= now => {
+            State::Opening { until, .. } if *until <= now => {
                 self.end_with(Err(no_first_frame()), false);
             }
             State::Served(served) if is_over(served.deadline()) => {
@@ -586,6 +609,16 @@ impl FramedConnection {
             _ => {}
         }
         false
+    }
+
+    /// A credential whose time is over ends the connection. The session lives on, and waits for the client to come with
+    /// another one.
+    fn check_credential(&mut self) {
+        let Some(end) = &mut self.credential_end else { return };
+        if let Some(failure) = end.poll(&self.front_end.runtime, &self.waker) {
+            self.credential_end = None;
+            self.end_with(Err(failure), false);
+        }
     }
 
     /// The node closes the connection. The session lives on.
@@ -641,6 +674,7 @@ impl shard::Connection for FramedConnection {
         let waker = self.waker.clone();
         has_more |= self.poll_tasks(visit, &waker);
         has_more |= self.check_deadlines();
+        self.check_credential();
         let (was_full, was_writing) = (self.is_full(), self.is_writing_the_last());
         self.written.flush(&mut *self.stream);
         let is_closing = self.open.connection().is_closing();
@@ -678,7 +712,7 @@ impl shard::Connection for FramedConnection {
 
     fn deadline(&self) -> Option<Instant> {
         let of_state = match &self.state {
-            State::Opening { until } => Some(*until),
+            State::Opening { until, .. } => Some(*until),
             State::Served(served) => served.deadline(),
             State::Ending { until, written_by, .. } => until.or(Some(*written_by)),
             _ => None,

@@ -91,7 +91,7 @@ pub(super) enum Received {
 }
 
 impl Received {
-    /// For whoever passes it on.
+    /// For a follower, which passes it on.
     pub(super) fn into_message(self) -> Result<ClientFrame, Failure> {
         let frame = match self {
             Received::Message(frame) => frame,
@@ -104,7 +104,7 @@ impl Received {
         Ok(frame)
     }
 
-    /// For whoever carries it out. What came as a message is taken out of it.
+    /// For the node that carries it out. What came as a message is taken out of it.
     pub(super) fn open(&mut self) -> Result<BorrowedFrame<'_>, Failure> {
         let frame = match self {
             Received::Message(frame) => std::mem::take(frame).into(),

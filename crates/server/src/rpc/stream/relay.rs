@@ -106,6 +106,7 @@ impl Relay<'_> {
                     () = self.rpc.stopping.begun() => (Some(Ending::CutOff), Ok(())),
                 },
                 () = stopping_begins => (Some(Ending::CutOff), Err(stopping())),
+                failure = self.rpc.credential_end(self.caller) => (Some(Ending::CutOff), Err(failure)),
             }
         };
         // More has come than the leader takes in time: how the client went is told all the same.

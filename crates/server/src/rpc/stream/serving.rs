@@ -84,6 +84,7 @@ impl Serving<'_> {
 
         let mut stopping_begins = pin!(self.rpc.stopping.begun());
         let mut unheard = pin!(self.client_stopped_reading());
+        let mut credential_end = pin!(self.rpc.credential_end(self.caller));
         loop {
             let next = tokio::select! {
                 // What has come is carried out also if no answer can be given any more.
@@ -91,6 +92,7 @@ impl Serving<'_> {
                 next = incoming.next() => next?,
                 () = &mut unheard => return Ok(false),
                 () = &mut stopping_begins => return Err(stopping()),
+                failure = &mut credential_end => return Err(failure),
             };
             match next {
                 _ if self.rpc.stopping.has_begun() => return Err(stopping()),

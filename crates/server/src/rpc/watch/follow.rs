@@ -3,6 +3,7 @@
 //! An event is told at once if there was a silence before it; while much happens the reader is woken every
 //! [`LOOK_EVERY`], and gets all there is.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -136,6 +137,7 @@ impl Watcher {
         let mut recorded = self.rpc.events.news();
         let mut leadership = self.rpc.door.watch_leadership();
         let mut pause = interval(POSITION_INTERVAL);
+        let mut credential_end = pin!(self.rpc.credential_end(&self.caller));
         let mut pace = Pace::new(LOOK_EVERY);
         let events = Arc::clone(&self.rpc.events);
         let reader = (self.rpc.door.service().clone(), self.caller.clone());
@@ -163,6 +165,7 @@ impl Watcher {
                 }
                 () = self.rpc.stopping.begun() => return Err(stopping().into()),
                 () = self.sender.closed() => return Err(Ended::ReaderGone),
+                failure = &mut credential_end => return Err(failure.into()),
                 _ = pause.tick() => self.sender.send_position(),
             }
         }

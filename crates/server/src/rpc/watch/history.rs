@@ -87,7 +87,7 @@ async fn here(rpc: &Rpc, action: Admitted<HistoryQuery>) -> Result<HistoryRespon
     let (at, _) = owners_now(rpc, &action, Vec::new()).await?;
     let now = Now { logical: at, unix_ms: unix_ms() };
     // One at a time: each goes through all that is kept.
-    let only = rpc.histories.acquire().await.map_err(|_| bug("nobody closes it"))?;
+    let only = rpc.histories.acquire().await.map_err(|_| bug("it is never closed"))?;
     let (events, ask) = (Arc::clone(&rpc.events), action.get().clone());
     let looking = tokio::task::spawn_blocking(move || {
         let response = ask.answer(&events, now);
@@ -228,7 +228,7 @@ impl Kill {
 impl Now {
     /// When it happened, by the wall clock. What was applied again after a restart is recorded with the time
     /// of that; by the cluster's own clock it is so long ago, or longer, because that clock stands still
-    /// while nobody leads.
+    /// while there is no leader.
     fn when(&self, recorded: &Recorded) -> u64 {
         let age_ms = self.logical.since(recorded.at).as_ms();
         let reckoned = self.unix_ms.saturating_sub(age_ms);
@@ -366,7 +366,7 @@ mod tests {
         let times: Vec<u64> = answer.events.iter().map(|event| event.unix_ms).collect();
         assert_eq!(times, [NOW.unix_ms - 59_000, NOW.unix_ms - 58_000]);
         assert_eq!(answer.kept_since_unix_ms, Some(NOW.unix_ms - 59_000));
-        // At once, with clocks that are a little apart; and nobody led for a while.
+        // At once, with clocks that are a little apart; and there was no leader for a while.
         for recorded in [NOW.unix_ms - 58_800, NOW.unix_ms - 90_000] {
             let at_once = ring([granted(1, 0)], recorded);
             assert_eq!(ask(0, 9, 0).answer(&at_once, NOW).events[0].unix_ms, recorded);

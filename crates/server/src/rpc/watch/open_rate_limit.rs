@@ -62,12 +62,12 @@ impl OpenRateLimit {
 }
 
 fn too_fast(wait: Duration) -> Failure {
+    let retry_after_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1);
     let words = format!(
-        "this address opens more than {PER_SECOND} watches a second; open this one again in {} ms, and keep those that \
-         are open",
-        wait.as_millis().max(1)
+        "this address opens more than {PER_SECOND} watches a second; open this one again in {retry_after_ms} ms, and \
+         keep those that are open"
     );
-    not_now(Reason::Overloaded, &words)
+    Failure { retry_after_ms, ..not_now(Reason::Overloaded, &words) }
 }
 
 #[cfg(test)]

@@ -116,12 +116,14 @@ impl FrameSender {
         })
     }
 
-    /// Tells the reader up to where there are no events, unless it was told of some since the last time.
+    /// Tells the reader up to where there are no events, unless it was told of some since the last time, or has not taken
+    /// the last frame. That frame may be the end of the snapshot.
     pub(super) fn send_position(&self) {
         self.0.change(|state| {
-            let position = state.news.as_mut().and_then(PendingEvents::position_after_silence);
-            // The later of two.
-            state.next = position.or(state.next.take());
+            if state.next.is_some() {
+                return ((), false);
+            }
+            state.next = state.news.as_mut().and_then(PendingEvents::position_after_silence);
             ((), state.next.is_some())
         });
     }
@@ -241,6 +243,18 @@ mod tests {
         assert_eq!(scene.frames.next().await.unwrap().unwrap().events.len(), 50);
         scene.record("a", 2).unwrap();
         assert_eq!(scene.frames.next().await.unwrap().unwrap().events.len(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_position_does_not_replace_the_end_of_the_snapshot() {
+        let mut scene = Scene::watching(Scope::Only("a".to_owned()));
+        scene.sender.send(WatchFrame { snapshot_complete: true, ..Default::default() }).unwrap();
+        // The reader is slow.
+        scene.sender.send_position();
+        assert!(scene.frames.next().await.unwrap().unwrap().snapshot_complete);
+        scene.sender.send_position();
+        let position = scene.frames.next().await.unwrap().unwrap();
+        assert!(!position.snapshot_complete && position.position.is_some(), "{position:?}");
     }
 
     #[tokio::test]

@@ -19,12 +19,12 @@ from ..errors import (
     Unauthenticated,
 )
 from .hold import SHARED, HeldAs, Hold, Loss
-from .lease import safe_end
+from .lease import MS, safe_end
 from .requests import Entry
 from .state import Queued, State
 
 #: Reasons for which another node has to serve the session.
-_MOVES = frozenset({"not_leader", "no_quorum", "shutting_down", "out_of_space"})
+_MOVES = frozenset({"not_leader", "no_quorum", "shutting_down", "out_of_space", "audit_unavailable"})
 #: The time of a read is in no entry of the log. And a principal that was revoked may still give up what it has, which
 #: does not keep its session alive.
 _NO_SAMPLES = frozenset({"status", "close", "release", "cancel"})
@@ -154,7 +154,7 @@ def _on_failure(state: State, now: int, request_id: int, failure: Message) -> Ve
     if failure.get("retryable"):
         if reason in _MOVES:
             return _move(leader, words)
-        _on_sent_back(state, now, request_id, entry)
+        _on_sent_back(state, now + failure.get("retry_after_ms", 0) * MS, request_id, entry)
         return GO_ON
     if entry is None:
         return GO_ON
@@ -172,12 +172,12 @@ def _on_failure(state: State, now: int, request_id: int, failure: Message) -> Ve
     return GO_ON
 
 
-def _on_sent_back(state: State, now: int, request_id: int, entry: Optional[Entry]) -> None:
+def _on_sent_back(state: State, not_before: int, request_id: int, entry: Optional[Entry]) -> None:
     if entry is None:
         return
     entry.answer_due = None
     if entry.is_worth_retrying():
-        state.retries_due[request_id] = now + state.backoff.next_delay()
+        state.retries_due[request_id] = not_before + state.backoff.next_delay()
     elif not entry.is_abandoned:
         state.requests.settle(request_id)
         state.note_settled(entry)

@@ -52,12 +52,14 @@ class InFlight:
         for entry_id in self._staged:
             entries[entry_id].answer_due = None
 
-    def take_staged(self, names_max: int) -> List[int]:
-        """The next of those that are staged, in the order of their ids, as far as their names go."""
+    def take_staged(self, names_max: int, may_go: Callable[[Entry], bool]) -> List[int]:
+        """The next of those that are staged and may go, in the order of their ids, as far as their names go."""
         taken: List[int] = []
         names = 0
         for entry_id in sorted(self._staged):
             entry = self.get(entry_id)
+            if entry is not None and not may_go(entry):
+                continue
             names += entry.name_count() if entry is not None else 0
             if names > names_max and taken:
                 break

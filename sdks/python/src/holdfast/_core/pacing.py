@@ -11,6 +11,7 @@ _FIRST = 20 * MS
 _LONGEST = 500 * MS
 #: An election takes less.
 _OPEN_AFTER = 3_000 * MS
+_SHORTEST_HANDSHAKE = 1_000 * MS
 
 
 class Backoff:
@@ -27,6 +28,23 @@ class Backoff:
         half = self._ceiling // 2
         self._ceiling = min(self._ceiling * 2, _LONGEST)
         return half + int(half * self._jitter.random())
+
+
+class HandshakePatience:
+    """How long a node may take over a TLS handshake.
+
+    A node whose clients all come back at one moment makes their handshakes one after another. Clients that gave up
+    after a fixed time would make it work for nothing.
+    """
+
+    def __init__(self, ttl: int) -> None:
+        """Of a client whose sessions have this TTL: another node must have time to answer before the lease ends."""
+        self._longest = max(ttl // 3, _SHORTEST_HANDSHAKE)
+        self.duration = _SHORTEST_HANDSHAKE
+
+    def note(self, took_too_long: bool) -> None:
+        """After a handshake, or an attempt that took too long."""
+        self.duration = min(self.duration * 2, self._longest) if took_too_long else _SHORTEST_HANDSHAKE
 
 
 class Breaker:

@@ -230,7 +230,7 @@ class Session:
         if self.state.requests.is_answer_overdue(now):
             self._leave_node(now, "", "the node does not answer")
         elif self._blocked_since is not None and self._blocked_since + self.state.answer_patience <= now:
-            self._leave_node(now, "", "the node takes nothing more")
+            self._leave_node(now, "", "the node does not read")
 
     def next_timeout(self) -> Optional[int]:
         due = [self.state.callers_wait_until, self.state.watched_until, self._closing_until]
@@ -257,6 +257,7 @@ class Session:
 
     @property
     def has_frame(self) -> bool:
+        """Whether there is something to send. `next_frame` may hold it back."""
         if self._link == "greeting":
             return self._is_hello_unsent
         return self._link == "open" and self.state.requests.has_staged
@@ -337,6 +338,9 @@ class Session:
             # A node that is gone is no reason to keep the next one waiting.
             self._connect_if_needed(now)
         elif self.state.is_open and is_verdict:
+            self._replace_session(now, "session_expired")
+        elif answers.reason_of(failure) == "session_exists":
+            # An earlier try opened it, and its time is over by now. Nothing was asked in it.
             self._replace_session(now, "session_expired")
         elif is_verdict:
             # The cluster refuses a session with these settings. The limits may change.

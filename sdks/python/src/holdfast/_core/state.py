@@ -199,7 +199,19 @@ class State:
     def next_frame(self, now: int) -> Optional[bytes]:
         if not self.requests.has_staged:
             return None
-        ids = self.requests.take_staged(_NAMES_PER_FRAME_MAX)
+        # A session whose lease is over has probably ended. Acquires wait until the node has answered something: a lost
+        # session keeps what it never sent for the next one.
+        is_lease_over = self.leases is not None and self.leases.session_valid_until() <= now
+        if is_lease_over:
+            self._stage_heartbeat(now)
+
+        def may_go(entry: Entry) -> bool:
+            return not is_lease_over or entry.first_sent_at is not None or not entry.is_acquire
+
+        ids = self.requests.take_staged(_NAMES_PER_FRAME_MAX, may_go)
+        if not ids:
+            # A frame without operations would be a farewell.
+            return None
         acked_through = self.requests.acked_through()
         operations = []
         for entry_id in ids:
@@ -326,8 +338,7 @@ class State:
 
     def stage_due(self, now: int) -> None:
         """Heartbeats, renewals and retries whose time has come."""
-        if self.leases is not None and self.heartbeat is None and self.leases.heartbeat_due() <= now:
-            self.heartbeat = self.requests.stage(Entry("keep_alive"))
+        self._stage_heartbeat(now)
         for hold in [it for it in self.renewed if it.renewal_due <= now and not it.is_renewing]:
             if hold.loss.reason is not None or hold.renews is None:
                 self.renewed.discard(hold)
@@ -338,6 +349,10 @@ class State:
         for entry_id in [it for it, due in self.retries_due.items() if due <= now]:
             del self.retries_due[entry_id]
             self.requests.stage_again(entry_id)
+
+    def _stage_heartbeat(self, now: int) -> None:
+        if self.leases is not None and self.heartbeat is None and self.leases.heartbeat_due() <= now:
+            self.heartbeat = self.requests.stage(Entry("keep_alive"))
 
     def let_callers_go(self, now: int) -> None:
         """Callers who have waited as long as they wanted to. What they asked for goes on until they abandon it."""

@@ -1,6 +1,6 @@
 //! Which names can be judged how. At most names a lock is held exclusively and ends by its own time, so that
 //! answers alone tell a lot. Where all modes, delays, reservations and interventions meet, *busy* does not mean
-//! held and free does not mean that nobody waits; there only the log and what is said about holds counts.
+//! held and free does not mean that no session waits; there only the log and what is said about holds counts.
 
 use std::collections::BTreeSet;
 
@@ -49,7 +49,7 @@ impl<'a> Kinds<'a> {
         kinds
     }
 
-    /// Held exclusively, and by nobody's doing but its holder's and time's.
+    /// Held exclusively, and only its holder and time can end it.
     pub(super) fn is_plain(&self, name: &LockName) -> bool {
         !self.mixed.contains(name) && !self.prefixes.iter().any(|prefix| name.starts_with(prefix))
     }

@@ -1,4 +1,4 @@
-//! What a step was, for people; put into words only if somebody has to read them.
+//! What a step was, for people; put into words only if a violation is shown.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! When a hold can have ended although nobody asked for it.
+//! When a hold can have ended although no client asked for it.
 //!
 //! Where the log is known, that is known. Where not, there is a first possible moment: the session's TTL (or its
 //! linger time, if its stream may have broken) after its last request that was answered; or the hold's own

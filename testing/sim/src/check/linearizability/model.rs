@@ -1,6 +1,6 @@
 //! A plain lock, and what can be done to it.
 //!
-//! A grant whose token nobody was told holds under an *unknown* token until somebody sees it. It is above all
+//! A grant whose token no client was told holds under an *unknown* token until a client sees it. It is above all
 //! tokens before it, and it is none that is known to be another request's.
 
 use std::collections::BTreeSet;
@@ -48,7 +48,7 @@ enum By {
 }
 
 impl Together {
-    const NOBODY: Together = Together { by: By::Permits, count: 0, who: [0; TOGETHER_MAX] };
+    const NONE: Together = Together { by: By::Permits, count: 0, who: [0; TOGETHER_MAX] };
 
     /// Enough of an id to know it by.
     fn short(session: SessionId) -> u64 {
@@ -114,7 +114,7 @@ impl Together {
         self.who.copy_within(place + 1..self.count, place);
         self.count -= 1;
         self.who[self.count] = 0;
-        if self.count == 0 { Together::NOBODY } else { self }
+        if self.count == 0 { Together::NONE } else { self }
     }
 }
 
@@ -168,7 +168,7 @@ pub(super) enum Action {
 
 impl Lock {
     pub(super) const FREE: Lock =
-        Lock { hold: None, together: Together::NOBODY, last: FenceToken(0) };
+        Lock { hold: None, together: Together::NONE, last: FenceToken(0) };
 
     /// The writer is gone.
     pub(super) fn freed(self) -> Lock {
@@ -214,7 +214,7 @@ impl Lock {
             Action::Join { session, token } => {
                 let (by, fits) = (By::Reading(*token), *token > self.last);
                 let together = match self.together.count {
-                    0 if fits => Together { by, ..Together::NOBODY },
+                    0 if fits => Together { by, ..Together::NONE },
                     0 => return None,
                     _ => self.together,
                 };
@@ -232,14 +232,14 @@ impl Lock {
                 let hold = Hold { session: *session, token: Some(*token), begun_by: number };
                 (alone && *token > self.last).then_some(Lock {
                     hold: Some(hold),
-                    together: Together::NOBODY,
+                    together: Together::NONE,
                     last: *token,
                 })
             }
             Action::Convert { session, token, .. } => {
                 let lock = self.seen(*session, *token, known).filter(|lock| lock.hold.is_some())?;
-                let nobody = Together { by: By::Reading(*token), ..Together::NOBODY };
-                let together = nobody.with(*session, *token)?;
+                let none = Together { by: By::Reading(*token), ..Together::NONE };
+                let together = none.with(*session, *token)?;
                 Some(Lock { hold: None, together, ..lock })
             }
             Action::Release { session, token } | Action::End { session, token } => {

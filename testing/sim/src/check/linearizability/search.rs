@@ -373,7 +373,7 @@ impl<'a> Search<'a> {
             ),
         };
         why.push_str(", and none of these can come next:");
-        // What has to come first: what may be left out stands in nobody's way.
+        // What has to come first: what may be left out is in the way of nothing.
         let (must, may): (Vec<usize>, Vec<usize>) =
             candidates.iter().partition(|number| self.steps[**number].returned.is_some());
         for number in must.iter().chain(&may).take(8) {

@@ -248,7 +248,7 @@ fn a_retry_that_finds_its_grant_ended_was_granted() {
     story.acquire("a", 1, 1).from(1).until(20_000, gone.clone());
     status(&mut story).from(5).saw(6, Some((1, 1)));
     assert_fine(&story);
-    // Somebody else held it all the time.
+    // Another session held it all the time.
     let mut story = three_sessions();
     story.acquire("a", 2, 1).from(1).until(2, grants("a", 1));
     story.acquire("a", 1, 1).from(3).until(10, gone);

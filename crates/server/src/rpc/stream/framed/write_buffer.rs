@@ -40,8 +40,8 @@ impl WriteBuffer {
         let taken = if self.unwritten.is_empty() { self.take(stream, bytes) } else { 0 };
         if taken < bytes.len() && self.failed.is_none() {
             self.unwritten.extend_from_slice(bytes.get(taken..).unwrap_or_default());
-            self.blocked_since.get_or_insert_with(Instant::now);
         }
+        self.note_blocked();
     }
 
     pub(super) fn flush(&mut self, stream: &mut dyn ByteStream) {
@@ -55,7 +55,6 @@ impl WriteBuffer {
         if self.written == self.unwritten.len() || self.failed.is_some() {
             plain::reuse(&mut self.unwritten);
             self.written = 0;
-            self.blocked_since = None;
         } else if taken > 0 {
             self.blocked_since = Some(Instant::now());
             // A client that is always a little behind must not make it grow.
@@ -63,6 +62,14 @@ impl WriteBuffer {
                 self.unwritten.drain(..self.written);
                 self.written = 0;
             }
+        }
+        self.note_blocked();
+    }
+
+    /// What the stream took and keeps has not reached the client either.
+    fn note_blocked(&mut self) {
+        if self.is_empty() || self.failed.is_some() {
+            self.blocked_since = None;
         } else {
             self.blocked_since.get_or_insert_with(Instant::now);
         }
@@ -130,7 +137,9 @@ mod tests {
     use std::io::Read;
     use std::net::{TcpListener, TcpStream as ClientSocket};
 
+    use mio::event::Source;
     use mio::net::TcpStream;
+    use mio::{Interest, Registry, Token};
 
     use super::*;
 
@@ -198,6 +207,66 @@ mod tests {
         assert_eq!(buffer.failed(), Some(ErrorKind::ConnectionReset));
         buffer.write(&mut here, b"more");
         assert!(buffer.is_empty());
+    }
+
+    /// Takes everything and sends nothing, as TLS does up to its limit when the socket has no room.
+    #[derive(Debug)]
+    struct Keeping(TcpStream);
+
+    impl Read for Keeping {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            self.0.read(into)
+        }
+    }
+
+    impl io::Write for Keeping {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Err(ErrorKind::WouldBlock.into())
+        }
+    }
+
+    impl Source for Keeping {
+        fn register(&mut self, to: &Registry, token: Token, want: Interest) -> io::Result<()> {
+            self.0.register(to, token, want)
+        }
+
+        fn reregister(&mut self, to: &Registry, token: Token, want: Interest) -> io::Result<()> {
+            self.0.reregister(to, token, want)
+        }
+
+        fn deregister(&mut self, from: &Registry) -> io::Result<()> {
+            self.0.deregister(from)
+        }
+    }
+
+    impl ByteStream for Keeping {
+        fn end_writing(&mut self) -> io::Result<()> {
+            self.0.end_writing()
+        }
+
+        fn end(&mut self) -> io::Result<()> {
+            self.0.end()
+        }
+
+        fn try_clone_socket(&self) -> io::Result<std::net::TcpStream> {
+            self.0.try_clone_socket()
+        }
+    }
+
+    #[test]
+    fn a_client_that_does_not_take_what_the_stream_keeps_has_a_deadline() {
+        let (here, _client) = connected();
+        let (mut here, mut buffer) = (Keeping(here), WriteBuffer::default());
+        buffer.write(&mut here, b"an answer");
+        let deadline = buffer.deadline().expect("it has no deadline");
+        buffer.flush(&mut here);
+        assert_eq!(buffer.deadline(), Some(deadline), "nothing was taken");
+        buffer.give_up();
+        assert_eq!(buffer.deadline(), None);
     }
 
     #[test]

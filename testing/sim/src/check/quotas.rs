@@ -1,0 +1,162 @@
+//! No principal, and no prefix, has more holds and places in queues than its quota allows, in the order of the log. What was
+//! taken before a quota was lowered stays, and a request that waits may be granted: its place counted already. The
+//! account is kept here by hand, from the events of the log.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use holdfast_core::{
+    AccessChange, Event, LockName, Names, Principal, Quota, QuotaSubject, RequestId, SessionId,
+};
+
+use super::evidence::Evidence;
+use super::findings::Findings;
+use crate::history::Violation;
+
+/// One name that a request has or waits for.
+type Place<'a> = (&'a LockName, SessionId, RequestId);
+
+#[derive(Default)]
+struct Account<'a> {
+    principals: BTreeMap<SessionId, &'a Principal>,
+    quotas: BTreeMap<&'a QuotaSubject, &'a Quota>,
+    holds: BTreeSet<Place<'a>>,
+    waits: BTreeSet<Place<'a>>,
+}
+
+impl<'a> Account<'a> {
+    fn counts_for(&self, subject: &QuotaSubject, (name, session, _): &Place<'a>) -> bool {
+        match subject {
+            QuotaSubject::Principal(principal) => self.principals.get(session) == Some(&principal),
+            QuotaSubject::Prefix(prefix) => name.starts_with(&**prefix),
+        }
+    }
+
+    /// The quotas that have been passed with what was just taken.
+    fn passed(&self, place: &Place<'a>, index: u64) -> Vec<String> {
+        let mut words = Vec::new();
+        for (subject, quota) in &self.quotas {
+            if !self.counts_for(subject, place) {
+                continue;
+            }
+            let count = |places: &BTreeSet<Place<'a>>| {
+                places.iter().filter(|place| self.counts_for(subject, place)).count() as u64
+            };
+            let (holds, waits) = (count(&self.holds), count(&self.waits));
+            let is_waiting = self.waits.contains(place);
+            if quota.locks.is_some_and(|limit| holds + waits > limit)
+                || (is_waiting && quota.waits.is_some_and(|limit| waits > limit))
+            {
+                words.push(format!(
+                    "{subject} has {holds} holds and {waits} waits at index {index}, with the quota {quota}"
+                ));
+            }
+        }
+        words
+    }
+
+    fn end_waits(&mut self, names: &'a Names, session: SessionId, request: RequestId) {
+        for name in names.iter() {
+            self.waits.remove(&(name, session, request));
+        }
+    }
+}
+
+pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
+    let mut findings = Findings::of("quotas");
+    let mut account = Account::default();
+    for entry in history.log() {
+        for event in &entry.events {
+            let taken = match event {
+                Event::AccessChanged { change, .. } => {
+                    for change in &change.changes {
+                        if let AccessChange::SetQuotas(quotas) = change {
+                            account.quotas.extend(quotas);
+                        }
+                    }
+                    None
+                }
+                Event::SessionOpened { session, principal: Some(principal), .. } => {
+                    account.principals.insert(*session, principal);
+                    None
+                }
+                Event::Granted { name, session, request, .. } => {
+                    let place = (name, *session, *request);
+                    let was_waiting = account.waits.remove(&place);
+                    account.holds.insert(place);
+                    (!was_waiting).then_some(place)
+                }
+                Event::Queued { name, session, request, .. } => {
+                    let place = (name, *session, *request);
+                    account.waits.insert(place);
+                    Some(place)
+                }
+                Event::WaitEnded { names, session, request, .. } => {
+                    account.end_waits(names, *session, *request);
+                    None
+                }
+                Event::Released { name, session, request, .. }
+                | Event::HoldEnded { name, session, request, .. } => {
+                    account.holds.remove(&(name, *session, *request));
+                    None
+                }
+                _ => None,
+            };
+            let passed = taken.map(|place| account.passed(&place, entry.index.0));
+            passed.into_iter().flatten().for_each(|words| findings.add(words));
+        }
+    }
+    findings.into_violations()
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_core::{ChangeAccess, Outcome, PublicSessionId};
+
+    use super::*;
+    use crate::check::test_history::*;
+
+    fn quota(subject: &str, locks: u64) -> Event {
+        let quota = Quota { locks: Some(locks), ..Quota::default() };
+        let quotas = [(QuotaSubject::parse(subject).unwrap(), quota)].into();
+        let (by, changes) = ("cert:root".into(), [AccessChange::SetQuotas(quotas)].into());
+        let (identity, expected) = (None, None);
+        let change = ChangeAccess { by, identity, expected, changes, end_sessions: false };
+        Event::AccessChanged { change: Box::new(change), generation: 1 }
+    }
+
+    fn begun() -> TestHistory {
+        let mut history = TestHistory::default();
+        let (session, public) = (SessionId(1), PublicSessionId(1));
+        let principal = Principal::parse("cert:client-1").ok();
+        let owner = Box::default();
+        history.log(1, [Event::SessionOpened { session, public, owner, principal }]);
+        history
+    }
+
+    #[test]
+    fn a_grant_past_the_quota_is_found_and_a_released_one_makes_room() {
+        let mut history = begun();
+        history.log(2, [quota("cert:client-1", 1)]);
+        history.log(3, [granted("a", 1, 1, 1)]);
+        history.log(4, [granted("b", 2, 1, 2)]);
+        history.log(5, [released("a", 1, 1, 1)]);
+        history.log(6, [granted("c", 1, 2, 3)]);
+        assert_eq!(check(&history.evidence()), []);
+        history.log(7, [queued("b", 1, 3)]);
+        assert_eq!(check(&history.evidence()).len(), 1, "a place in a queue counts");
+    }
+
+    #[test]
+    fn a_wait_that_becomes_a_hold_under_a_lower_quota_is_right() {
+        let mut history = begun();
+        history.log(2, [granted("jobs/a", 1, 1, 1)]);
+        history.log(3, [queued("jobs/a", 2, 1)]);
+        history.log(4, [quota("jobs/*", 1)]);
+        let granted_to_other = granted("jobs/a", 2, 1, 2);
+        let over = wait_ended("jobs/a", 2, 1, Outcome::TimedOut);
+        history.log(5, [released("jobs/a", 1, 1, 1), granted_to_other, over]);
+        assert_eq!(check(&history.evidence()), []);
+        history.log(6, [granted("jobs/b", 1, 2, 3)]);
+        assert_eq!(check(&history.evidence()).len(), 1);
+    }
+}
