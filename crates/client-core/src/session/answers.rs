@@ -133,7 +133,10 @@ impl<C> State<C> {
         }
     }
 
-    fn on_failure(&mut self, now: LocalTime, id: u64, failure: Failure) -> Verdict {
+    fn on_failure(&mut self, now: LocalTime, id: u64, mut failure: Failure) -> Verdict {
+        // A node denies a request without asking whether an earlier copy of it was carried out.
+        let is_denied_copy = is_denial(failure.reason()) && self.requests.was_sent_before(id);
+        failure.may_have_happened |= is_denied_copy;
         let operation = self.requests.get(id).map(|entry| &entry.operation);
         match failure.reason() {
             // An older node does not know what it was asked, nor under which id. Callers who looked at a lock ask by
@@ -173,6 +176,10 @@ impl<C> State<C> {
             _ => {}
         }
         let closes = matches!(operation, Some(Operation::Close));
+        if is_denied_copy && operation.is_some_and(Operation::can_be_cancelled) {
+            self.cancel_denied_copy(id, failure);
+            return Verdict::GoOn;
+        }
         if let Some(hold) = self.hold_gone(id, failure.reason()) {
             self.end_hold(hold.key.acquire, &hold.name, LossReason::Ended);
             // Its guard may be gone, and the session knows it no more.
@@ -189,6 +196,19 @@ impl<C> State<C> {
         };
         self.settle(id, outcome);
         if closes { Verdict::Closed } else { Verdict::GoOn }
+    }
+
+    /// The caller gets the denial. A cancel finds out what became of the earlier copy: every client may cancel. Its
+    /// answer settles the request, and what was granted is released.
+    fn cancel_denied_copy(&mut self, id: u64, failure: Failure) {
+        let Some(entry) = self.requests.get_mut(id).filter(|entry| !entry.is_abandoned) else {
+            return;
+        };
+        let caller = entry.caller.take();
+        entry.is_abandoned = true;
+        let tier = entry.operation.tier();
+        self.stage_own(Operation::Cancel { target: id, tier });
+        self.complete(caller, Err(RequestError::Rejected(Rejection::of(failure))));
     }
 
     /// The hold that is no more, if the refusal of a request says so.
@@ -463,6 +483,11 @@ impl<C> State<C> {
             }
         }
     }
+}
+
+/// Of a node, which knows the caller but not the history of the request.
+fn is_denial(reason: Reason) -> bool {
+    matches!(reason, Reason::PermissionDenied | Reason::Unauthenticated | Reason::CredentialExpired)
 }
 
 /// By which acquire the cluster knows what was granted to this request. A node that does not say so is an

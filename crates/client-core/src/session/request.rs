@@ -251,6 +251,11 @@ impl Operation {
         }
     }
 
+    /// Whether it may be queued or change a hold, so that a cancel ends it.
+    pub(crate) fn can_be_cancelled(&self) -> bool {
+        self.is_acquire() || matches!(self, Operation::OfProgram(Request::Convert { .. }))
+    }
+
     /// How many names it carries: by these the size of a frame is bounded.
     pub(crate) fn name_count(&self) -> usize {
         match self {
