@@ -245,6 +245,24 @@ fn a_list_that_is_continued_has_what_stood_in_it_before() {
 }
 
 #[test]
+fn every_list_of_an_authority_counts() {
+    let (files, ca) = (Files::new(), authority());
+    let gone = [client(&ca, "first"), client(&ca, "second")];
+    let lists = gone.iter().zip(1..).map(|(one, number)| {
+        ca.revoke(std::slice::from_ref(&one.details.serial), number, Validity::LEAF).unwrap()
+    });
+    let crl = files.write("crl.pem", &lists.collect::<String>());
+    let ca_file = files.write("ca.pem", ca.certificate_pem());
+    let check = Check::clients(CLUSTER, TrustFiles::load(&ca_file, Some(&crl)).unwrap());
+    let now = rustls_pki_types::UnixTime::now();
+    for one in &gone {
+        let error = check.verify(&one.chain, now).unwrap_err();
+        assert!(explain(&error).contains("is revoked"), "{error}");
+    }
+    check.verify(&client(&ca, "third").chain, now).unwrap();
+}
+
+#[test]
 fn several_authorities_are_trusted_while_one_follows_the_other() {
     let (files, old, new) = (Files::new(), authority(), authority());
     let both = format!("{}{}", old.certificate_pem(), new.certificate_pem());

@@ -164,21 +164,26 @@ impl Verifier {
         usage: KeyUsage,
         now: UnixTime,
     ) -> Result<(), webpki::Error> {
-        let lists: Vec<_> = authority.revoked.iter().map(|list| &**list).collect();
-        let revocation = RevocationOptionsBuilder::new(&lists).ok().map(|options| {
-            // An authority without a list has revoked nothing. A list that is over still says what it says: to
-            // refuse everyone because a file is old would stop the cluster.
-            options
-                .with_depth(RevocationCheckDepth::Chain)
-                .with_status_policy(UnknownStatusPolicy::Allow)
-                .with_expiration_policy(ExpirationPolicy::Ignore)
-                .build()
-        });
-        let algorithms = self.provider.signature_verification_algorithms.all;
-        let anchors = std::slice::from_ref(&authority.anchor);
-        certificate
-            .verify_for_usage(algorithms, anchors, between, now, usage, revocation, None)
-            .map(|_| ())
+        // The library asks only the first list of an authority. So each list is asked by itself.
+        let lists = authority.revoked.iter().map(|list| Some(&**list));
+        let without = authority.revoked.is_empty().then_some(None);
+        for list in lists.chain(without) {
+            let lists: Vec<_> = list.into_iter().collect();
+            let revocation = RevocationOptionsBuilder::new(&lists).ok().map(|options| {
+                // An authority without a list has revoked nothing. A list that is over still says what it says: to
+                // refuse everyone because a file is old would stop the cluster.
+                options
+                    .with_depth(RevocationCheckDepth::Chain)
+                    .with_status_policy(UnknownStatusPolicy::Allow)
+                    .with_expiration_policy(ExpirationPolicy::Ignore)
+                    .build()
+            });
+            let algorithms = self.provider.signature_verification_algorithms.all;
+            let anchors = std::slice::from_ref(&authority.anchor);
+            certificate
+                .verify_for_usage(algorithms, anchors, between, now, usage, revocation, None)?;
+        }
+        Ok(())
     }
 
     fn signature(
