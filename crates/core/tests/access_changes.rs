@@ -117,16 +117,16 @@ fn a_change_of_roles_ends_the_sessions_that_may_not_connect_after_it() {
 #[test]
 fn the_bootstrap_token_makes_one_change_and_has_no_rights_after_it() {
     let mut world = World::new(Limits::default());
-    let may = |access: &Access| {
-        let grants = access.grants(&bootstrap());
-        assert_eq!(
-            grants.allow_cluster(Verb::Access),
-            access.allows_on_cluster(&bootstrap(), Verb::Access)
-        );
-        grants.allow_cluster(Verb::Access)
-    };
+    let may = |access: &Access| access.grants(&bootstrap()).allow_cluster(Verb::Access);
     assert!(may(world.table.access()));
-    let first = change_as(&mut world, Some(bootstrap()), make_admin("alice"));
+    // It would be the last, and no principal could make another.
+    let refused = Outcome::Rejected(Rejection::AccessRefused(AccessRefusal::LastAdministrator));
+    let bans_mallory = AccessChange::Ban { principal: principal("mallory") };
+    assert_eq!(change_as(&mut world, Some(bootstrap()), bans_mallory), refused);
+    assert!(may(world.table.access()));
+    let principal = Principal::parse("cert:alice").unwrap();
+    let make_alice_admin = AccessChange::Grant { principal, role: admin() };
+    let first = change_as(&mut world, Some(bootstrap()), make_alice_admin);
     assert_eq!(first, Outcome::AccessChanged { generation: 1 });
     assert!(!may(world.table.access()));
     // Of another node, which has a token of its own.

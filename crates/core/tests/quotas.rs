@@ -153,6 +153,7 @@ fn a_quota_that_is_not_possible_is_refused_with_words() {
         assert_eq!(change(&mut world, [set(subject, quota)]), Outcome::Rejected(refused));
     }
     assert_eq!(QuotaSubject::parse("billing"), Err(QuotaError::Subject));
+    assert_eq!(QuotaSubject::parse("token:ci-*"), Err(QuotaError::Subject));
 }
 
 #[test]

@@ -50,7 +50,11 @@ impl LockTable {
         let ends_strangers = self.rules() >= RulesVersion::FIVE
             && change.end_sessions
             && change.changes.iter().any(of_roles);
-        let generation = match self.change_policy(change.expected, &change.changes) {
+        let generation = match self.change_policy(
+            change.expected,
+            &change.changes,
+            change.identity.as_deref(),
+        ) {
             Ok(generation) => generation,
             Err(refusal) => return Outcome::Rejected(Rejection::AccessRefused(refusal)),
         };
@@ -58,7 +62,8 @@ impl LockTable {
         if ends_strangers || !from.is_empty() {
             let is_meant = |identity: &Identity| {
                 from.contains(&identity.principal)
-                    || (ends_strangers && !self.access().allows_on_cluster(identity, Verb::Connect))
+                    || (ends_strangers
+                        && !self.access().allows_on_cluster(self.rules(), identity, Verb::Connect))
             };
             let of_them = self
                 .session_map()

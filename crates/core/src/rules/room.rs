@@ -4,6 +4,8 @@
 //! gives something back is always carried out. In between stand renewals and cancellations, whose answers have to be
 //! kept: they have [a part more](RESERVE_PART).
 
+use alloc::collections::BTreeMap;
+
 use crate::model::access::quota::{Quota, QuotaKind};
 use crate::model::command::{Member, OpenSession};
 use crate::model::id::SessionId;
@@ -37,7 +39,7 @@ impl LockTable {
     pub(crate) fn room_in_quotas<'a>(
         &self,
         session: SessionId,
-        names: impl ExactSizeIterator<Item = &'a LockName> + Clone,
+        names: impl ExactSizeIterator<Item = &'a LockName>,
         kind: QuotaKind,
     ) -> Result<(), Rejection> {
         let Some(usage) = self.usage() else { return Ok(()) };
@@ -55,13 +57,13 @@ impl LockTable {
         if let Some((quota, used)) = own {
             check(quota, used, names.len() as u64, false)?;
         }
-        for name in names.clone() {
+        let mut by_prefix: BTreeMap<&str, (&Quota, &Used, u64)> = BTreeMap::new();
+        for name in names {
             for (prefix, (quota, used)) in usage.of_prefixes(name) {
-                let more = names.clone().filter(|name| name.starts_with(&**prefix)).count();
-                check(quota, used, more as u64, true)?;
+                by_prefix.entry(prefix).or_insert((quota, used, 0)).2 += 1;
             }
         }
-        Ok(())
+        by_prefix.into_values().try_for_each(|(quota, used, more)| check(quota, used, more, true))
     }
 
     /// May the session be granted these, or wait for them?

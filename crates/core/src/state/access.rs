@@ -81,6 +81,7 @@ impl Access {
         &mut self,
         expected: Option<u64>,
         changes: &[AccessChange],
+        by: Option<&Identity>,
         rules: RulesVersion,
     ) -> Result<(), AccessRefusal> {
         if expected.is_some_and(|expected| expected != self.generation) {
@@ -88,7 +89,10 @@ impl Access {
         }
         let mut changed = self.clone();
         changes.iter().try_for_each(|change| changed.make(change.clone()))?;
-        if rules >= RulesVersion::FIVE && self.has_administrator() && !changed.has_administrator() {
+        // The bootstrap token ends with its first change.
+        let is_bootstrap = by.is_some_and(|by| by.principal.as_str() == BOOTSTRAP_PRINCIPAL);
+        let needs_administrator = self.has_administrator() || is_bootstrap;
+        if rules >= RulesVersion::FIVE && needs_administrator && !changed.has_administrator() {
             return Err(AccessRefusal::LastAdministrator);
         }
         changed.generation += 1;
@@ -240,12 +244,15 @@ impl Access {
         self.roles.grants(self.roles_of(rules, identity))
     }
 
-    /// Whether the identity has this verb of the cluster.
-    pub fn allows_on_cluster(&self, identity: &Identity, verb: Verb) -> bool {
+    /// Whether a table of these rules allows this verb of the cluster to the identity.
+    pub(crate) fn allows_on_cluster(
+        &self,
+        rules: RulesVersion,
+        identity: &Identity,
+        verb: Verb,
+    ) -> bool {
         !self.banned.contains(&identity.principal)
-            && self
-                .roles_of(RulesVersion::NEWEST, identity)
-                .any(|role| self.roles.allow_on_cluster(role, verb))
+            && self.roles_of(rules, identity).any(|role| self.roles.allow_on_cluster(role, verb))
     }
 
     /// Whether a principal is bound to a role that may change the policy, and can prove who it is.

@@ -28,7 +28,13 @@ impl QuotaSubject {
     /// A principal such as `token:NAME`, or a prefix and `*`.
     pub fn parse(text: &str) -> Result<QuotaSubject, QuotaError> {
         if let Ok(principal) = Principal::parse(text) {
-            return Ok(QuotaSubject::Principal(principal));
+            // It looks like a pattern of principals, and there are none.
+            let is_pattern = text.ends_with('*');
+            return if is_pattern {
+                Err(QuotaError::Subject)
+            } else {
+                Ok(QuotaSubject::Principal(principal))
+            };
         }
         match Pattern::parse(text) {
             Ok(Pattern::Prefix(prefix)) => Ok(QuotaSubject::Prefix(prefix)),

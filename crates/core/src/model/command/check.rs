@@ -3,8 +3,9 @@
 use alloc::collections::BTreeSet;
 
 use super::{Acquire, AcquireAll, Action, Call, Command, Intervention, Mode, OpenSession, Terms};
-use crate::model::access::change::{ACCESS_CHANGES_MAX, AccessRefusal, ChangeAccess};
+use crate::model::access::change::{ACCESS_CHANGES_MAX, AccessChange, AccessRefusal, ChangeAccess};
 use crate::model::access::identity::{CLAIMED_ROLES_MAX, Identity};
+use crate::model::access::quota::QUOTAS_MAX;
 use crate::model::id::{RequestId, SessionId};
 use crate::model::limits::{Limits, NAME_BYTES_MAX};
 use crate::model::outcome::Rejection;
@@ -203,7 +204,13 @@ fn check_change_of_access(change: &ChangeAccess, limits: &Limits) -> Result<(), 
         return Err(Rejection::InvalidIntervention);
     }
     check_identity(change.identity.as_deref())?;
-    let fits = (1..=ACCESS_CHANGES_MAX).contains(&change.changes.len());
+    let quotas = change.changes.iter().map(|change| match change {
+        AccessChange::SetQuotas(quotas) => quotas.len(),
+        _ => 0,
+    });
+    // All that there can be, and as many others in their place.
+    let fits = (1..=ACCESS_CHANGES_MAX).contains(&change.changes.len())
+        && quotas.sum::<usize>() <= 2 * QUOTAS_MAX;
     if fits { Ok(()) } else { Err(Rejection::AccessRefused(AccessRefusal::ChangeCount)) }
 }
 

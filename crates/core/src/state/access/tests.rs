@@ -117,7 +117,7 @@ proptest! {
     ) {
         let mut access = Access::default();
         for change in changes {
-            let _ = access.change(None, &[change], RulesVersion::NEWEST);
+            let _ = access.change(None, &[change], None, RulesVersion::NEWEST);
         }
         let identity = Identity { principal, claimed };
         let grants = access.grants(&identity);
@@ -127,7 +127,7 @@ proptest! {
                 Scope::Cluster => {
                     let wanted = allowed(&access, &identity, *verb, |_| false);
                     prop_assert_eq!(grants.allow_cluster(*verb), wanted, "{}", verb);
-                    prop_assert_eq!(access.allows_on_cluster(&identity, *verb), wanted, "{}", verb);
+                    prop_assert_eq!(access.allows_on_cluster(RulesVersion::NEWEST, &identity, *verb), wanted, "{}", verb);
                 }
                 Scope::Names => for name in NAMES {
                     let wanted = allowed(&access, &identity, *verb, |it| it.matches(name));
@@ -152,7 +152,7 @@ proptest! {
             let mut bytes = Vec::new();
             change.write(&mut bytes);
             prop_assert_eq!(&AccessChange::read(&mut Reader::new(&bytes), u8::MAX).unwrap(), &change);
-            match access.change(Some(expected), &[change], RulesVersion::NEWEST) {
+            match access.change(Some(expected), &[change], None, RulesVersion::NEWEST) {
                 Ok(()) => prop_assert_eq!(access.generation(), before.generation() + 1),
                 Err(_) => prop_assert_eq!(&access, &before),
             }
@@ -187,10 +187,17 @@ fn a_banned_principal_has_no_right_until_something_is_granted_to_it_again() {
     let read = Verbs::of(&[Verb::Read]);
     assert!(access.grants(&identity).allow(read, "a"));
     access
-        .change(None, &[AccessChange::Ban { principal: principal.clone() }], RulesVersion::NEWEST)
+        .change(
+            None,
+            &[AccessChange::Ban { principal: principal.clone() }],
+            None,
+            RulesVersion::NEWEST,
+        )
         .unwrap();
     assert_eq!(access.grants(&identity), Grants::default());
-    access.change(None, &[grant(principal.as_str(), "reader")], RulesVersion::NEWEST).unwrap();
+    access
+        .change(None, &[grant(principal.as_str(), "reader")], None, RulesVersion::NEWEST)
+        .unwrap();
     assert!(access.grants(&identity).allow(read, "a"));
 }
 
@@ -198,7 +205,7 @@ fn a_banned_principal_has_no_right_until_something_is_granted_to_it_again() {
 fn what_is_not_possible_is_refused_with_its_reason() {
     let mut access = Access::default();
     let refused = |access: &mut Access, change| {
-        access.change(None, &[change], RulesVersion::NEWEST).unwrap_err()
+        access.change(None, &[change], None, RulesVersion::NEWEST).unwrap_err()
     };
     assert_eq!(refused(&mut access, grant("cert:x", "nothing")), AccessRefusal::RoleNotFound);
     let put = |role: &str, rules| AccessChange::PutRole { role: name(role), rules };
@@ -219,11 +226,11 @@ fn what_is_not_possible_is_refused_with_its_reason() {
     assert_eq!(refused(&mut access, wrong), AccessRefusal::NotATokenPrincipal);
     let long = token("token:x", "n".repeat(NOTE_BYTES_MAX + 1));
     assert_eq!(refused(&mut access, long), AccessRefusal::NoteTooLong);
-    access.change(None, &[token("token:x", String::new())], RulesVersion::NEWEST).unwrap();
+    access.change(None, &[token("token:x", String::new())], None, RulesVersion::NEWEST).unwrap();
     let twice = token("token:x", String::new());
     assert_eq!(refused(&mut access, twice), AccessRefusal::TokenExists);
     let stale =
-        access.change(Some(0), &[grant("cert:x", "user")], RulesVersion::NEWEST).unwrap_err();
+        access.change(Some(0), &[grant("cert:x", "user")], None, RulesVersion::NEWEST).unwrap_err();
     assert_eq!(stale, AccessRefusal::OtherGeneration { now: 1 });
 }
 

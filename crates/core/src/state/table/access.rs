@@ -14,8 +14,9 @@ impl LockTable {
         &mut self,
         expected: Option<u64>,
         changes: &[AccessChange],
+        by: Option<&Identity>,
     ) -> Result<u64, AccessRefusal> {
-        self.access.change(expected, changes, self.rules)?;
+        self.access.change(expected, changes, by, self.rules)?;
         if changes.iter().any(|change| matches!(change, AccessChange::SetQuotas(_))) {
             self.count_usage_again();
         }
