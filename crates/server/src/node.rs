@@ -290,7 +290,7 @@ impl Node {
                 metrics,
                 traces,
                 membership,
-                founders: initial_members,
+                initial_members,
                 data_dir,
             };
             let links = links.clone();

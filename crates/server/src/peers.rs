@@ -13,12 +13,12 @@
 
 mod accept;
 mod backoff;
+mod connection_limits;
 mod dial;
 mod handshake;
 mod link;
 mod links;
 mod peer_socket;
-mod places;
 mod snapshot_in;
 mod snapshot_out;
 mod wire;

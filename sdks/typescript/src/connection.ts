@@ -132,7 +132,7 @@ function notConnected(error: unknown, hasTls: boolean): NotConnected {
 }
 
 const SESSION = "/holdfast.v1.LockService/Session";
-/** Each node answers it, whoever asks, and does nothing for it. */
+/** Each node answers it to every client, and does nothing for it. */
 const PING = "/grpc.health.v1.Health/Check";
 const NOTHING = Buffer.alloc(0);
 const bytes = (content: Buffer) => content;

@@ -277,7 +277,7 @@ impl Node {
         let config = ReplicaConfig {
             group: log::GROUP,
             node: self.id,
-            voters: self.founders(),
+            voters: self.initial_members(),
             tick: self.settings.tick,
             heartbeat_ticks: self.settings.heartbeat_ticks,
             election_ticks: (election, election + 1),
@@ -328,14 +328,14 @@ impl Node {
     }
 
     /// The first members, if it is one of them: a node that joins knows no other.
-    fn founders(&self) -> Vec<NodeId> {
-        let founders = (1..=self.settings.nodes as u64).map(NodeId);
-        founders.filter(|_| self.id.0 <= self.settings.nodes as u64).collect()
+    fn initial_members(&self) -> Vec<NodeId> {
+        let initial_members = (1..=self.settings.nodes as u64).map(NodeId);
+        initial_members.filter(|_| self.id.0 <= self.settings.nodes as u64).collect()
     }
 
     /// Puts the state of a cluster that begins again onto the disk.
-    pub(crate) fn furnish(&mut self, state: &SnapshotFile) -> Result<(), String> {
-        log::furnish(&self.disk, self.settings.segment_bytes, state)
+    pub(crate) fn init_data_dir(&mut self, state: &SnapshotFile) -> Result<(), String> {
+        log::init_data_dir(&self.disk, self.settings.segment_bytes, state)
     }
 
     /// The machine loses power: of what was not synced, chance decides what is left.

@@ -24,7 +24,7 @@ pub(crate) struct Recorder {
     pub(crate) violations: Vec<Violation>,
     /// The span that goes on, per node and term.
     open_spans: Vec<OpenSpan>,
-    /// Those that have ended since anybody last committed anything.
+    /// Those that have ended since the last commit.
     quiet_spans: Vec<LeaderSpan>,
     /// Processes that have begun since.
     began_since: usize,

@@ -178,7 +178,7 @@ impl World {
     }
 
     /// A machine more, with nothing on its disk.
-    pub(crate) fn furnish_node(&mut self) -> usize {
+    pub(crate) fn add_empty_node(&mut self) -> usize {
         let index = self.nodes.len();
         let mut rng = self.root.fork(100 + index as u64);
         let clock = LocalClock::new(rng.below(1 << 40), Plan::drift_ppm(&mut rng));

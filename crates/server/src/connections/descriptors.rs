@@ -59,7 +59,7 @@ impl Descriptors {
         Ok(std::sync::Arc::new(descriptors))
     }
 
-    /// As many as anybody wants.
+    /// As many as clients want.
     #[cfg(test)]
     pub(crate) fn without_limit() -> NodeDescriptors {
         NODES.fetch_add(1, Ordering::Relaxed);

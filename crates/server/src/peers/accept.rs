@@ -27,11 +27,11 @@ use tonic::transport::Server;
 use tonic::transport::server::{Router, TcpIncoming};
 use tonic::{Request, Response, Status, Streaming};
 
+use super::connection_limits::ConnectionLimits;
 use super::handshake::{Handshake, Peer};
 use super::link::identify_peer;
 use super::links::PeerLinks;
 use super::peer_socket::{PeerSocket, Shown};
-use super::places::Places;
 use super::snapshot_in::{Assembly, AssemblyError};
 use super::wire::{ConnectionTicket, ConnectionTickets, is_wire, read_ticket};
 use super::{FRAME_BYTES_MAX, HANDSHAKE_TIMEOUT, STREAMS_PER_CONNECTION_MAX, UPWARDS};
@@ -62,7 +62,7 @@ pub(crate) struct PeerPort {
     links: PeerLinks,
     stopping: Stopping,
     snapshot_slots: Arc<Semaphore>,
-    connections: Places,
+    connections: ConnectionLimits,
     tickets: ConnectionTickets,
     refusals: Refusals,
 }
@@ -103,7 +103,7 @@ impl PeerPort {
             links,
             stopping,
             snapshot_slots: Arc::new(Semaphore::new(SNAPSHOTS_AT_ONCE_MAX)),
-            connections: Places::new(CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS_MAX),
+            connections: ConnectionLimits::new(CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS_MAX),
             tickets: ConnectionTickets::default(),
             refusals: Refusals::default(),
         }
@@ -146,7 +146,7 @@ impl PeerPort {
         mut incoming: TcpIncoming,
         others: mpsc::Sender<io::Result<PeerSocket>>,
     ) {
-        let places = Places::new(NEW_CONNECTIONS_MAX, NEW_PER_ADDRESS_MAX);
+        let limits = ConnectionLimits::new(NEW_CONNECTIONS_MAX, NEW_PER_ADDRESS_MAX);
         loop {
             let next = tokio::select! {
                 next = incoming.next() => next,
@@ -164,7 +164,7 @@ impl PeerPort {
             };
             // One that is gone already has no address.
             let Ok(address) = socket.peer_addr().map(|address| address.ip()) else { continue };
-            let Some(place) = places.take(address) else {
+            let Some(counted) = limits.take(address) else {
                 tracing::debug!(%address, "a connection was closed: there are too many");
                 continue;
             };
@@ -181,7 +181,7 @@ impl PeerPort {
                     Ok(Err(error)) => tracing::debug!(%error, "a connection said nothing"),
                     Err(_) => tracing::debug!("a connection said nothing in time"),
                 }
-                drop(place);
+                drop(counted);
             });
         }
     }
@@ -204,11 +204,11 @@ impl PeerPort {
             let ticket = read_ticket(&mut socket).await?;
             return Ok(New::Wire(socket, shown, ticket));
         }
-        let Some(place) = self.connections.take(address) else {
+        let Some(counted) = self.connections.take(address) else {
             tracing::warn!(%address, "a connection of a peer was closed: there are too many");
             return Ok(New::Refused);
         };
-        Ok(New::Other(PeerSocket::new(transport, socket, shown, place)))
+        Ok(New::Other(PeerSocket::new(transport, socket, shown, counted)))
     }
 
     /// To what speaks plaintext to a port with TLS. It has proved nothing, so it gets no service, and stays a moment.
@@ -452,7 +452,7 @@ async fn next_kind(
     }
 }
 
-/// A caller that says nothing must not hold a place for long.
+/// A caller that says nothing must not keep its connection for long.
 async fn within_handshake<T>(first: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
     timeout(HANDSHAKE_TIMEOUT, first)
         .await

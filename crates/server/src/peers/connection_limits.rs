@@ -8,7 +8,7 @@ use crate::connections::counted_as;
 
 /// Cheap to clone.
 #[derive(Clone, Debug)]
-pub(super) struct Places {
+pub(super) struct ConnectionLimits {
     max: usize,
     per_address_max: usize,
     taken: Arc<Mutex<Taken>>,
@@ -22,18 +22,18 @@ struct Taken {
 
 /// Counts until it is dropped.
 #[derive(Debug)]
-pub(super) struct Place {
-    places: Places,
+pub(super) struct CountedConnection {
+    limits: ConnectionLimits,
     address: IpAddr,
 }
 
-impl Places {
-    pub(super) fn new(max: usize, per_address_max: usize) -> Places {
-        Places { max, per_address_max, taken: Arc::default() }
+impl ConnectionLimits {
+    pub(super) fn new(max: usize, per_address_max: usize) -> ConnectionLimits {
+        ConnectionLimits { max, per_address_max, taken: Arc::default() }
     }
 
     /// None if there are too many, or too many of this address.
-    pub(super) fn take(&self, address: IpAddr) -> Option<Place> {
+    pub(super) fn take(&self, address: IpAddr) -> Option<CountedConnection> {
         let address = counted_as(address);
         let mut taken = self.lock();
         let of_address = taken.by_address.get(&address).copied().unwrap_or_default();
@@ -42,7 +42,7 @@ impl Places {
         }
         taken.all += 1;
         taken.by_address.insert(address, of_address + 1);
-        Some(Place { places: self.clone(), address })
+        Some(CountedConnection { limits: self.clone(), address })
     }
 
     fn lock(&self) -> MutexGuard<'_, Taken> {
@@ -50,9 +50,9 @@ impl Places {
     }
 }
 
-impl Drop for Place {
+impl Drop for CountedConnection {
     fn drop(&mut self) {
-        let mut taken = self.places.lock();
+        let mut taken = self.limits.lock();
         taken.all = taken.all.saturating_sub(1);
         if let Some(of_address) = taken.by_address.get_mut(&self.address) {
             *of_address -= 1;
@@ -69,17 +69,19 @@ mod tests {
 
     #[test]
     fn an_address_with_many_connections_gets_no_more_and_the_others_do() {
-        let places = Places::new(4, 2);
+        let limits = ConnectionLimits::new(4, 2);
         let address = |last: u8| IpAddr::from([192, 0, 2, last]);
-        let mut first: Vec<Place> = (0..2).filter_map(|_| places.take(address(1))).collect();
+        let mut first: Vec<CountedConnection> =
+            (0..2).filter_map(|_| limits.take(address(1))).collect();
         assert_eq!(first.len(), 2);
-        assert!(places.take(address(1)).is_none());
-        let second: Vec<Place> = (0..2).filter_map(|_| places.take(address(2))).collect();
+        assert!(limits.take(address(1)).is_none());
+        let second: Vec<CountedConnection> =
+            (0..2).filter_map(|_| limits.take(address(2))).collect();
         assert_eq!(second.len(), 2);
-        assert!(places.take(address(3)).is_none(), "all are taken");
+        assert!(limits.take(address(3)).is_none(), "all are taken");
         first.pop();
-        assert!(places.take(address(3)).is_some());
+        assert!(limits.take(address(3)).is_some());
         drop((first, second));
-        assert!(places.lock().by_address.is_empty() && places.lock().all == 0);
+        assert!(limits.lock().by_address.is_empty() && limits.lock().all == 0);
     }
 }

@@ -9,7 +9,7 @@ use holdfast_tls::{RemoteCertificate, Socket};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tonic::transport::server::Connected;
 
-use super::places::Place;
+use super::connection_limits::CountedConnection;
 use crate::transport::Transport;
 
 /// What the other end of a connection has shown to prove which node it is. In the extensions of every request.
@@ -43,7 +43,7 @@ pub(super) struct PeerSocket {
     shown: Shown,
     /// None once it is refused.
     until_refused: Option<UntilRefused>,
-    _place: Place,
+    _counted: CountedConnection,
 }
 
 type UntilRefused = Pin<Box<dyn Future<Output = String> + Send>>;
@@ -53,11 +53,16 @@ impl PeerSocket {
         transport: &Transport,
         socket: Socket,
         shown: Shown,
-        place: Place,
+        counted: CountedConnection,
     ) -> PeerSocket {
         let (transport, certificate) = (transport.clone(), shown.certificate());
         let until_refused = async move { transport.until_refused(certificate).await };
-        PeerSocket { socket, shown, until_refused: Some(Box::pin(until_refused)), _place: place }
+        PeerSocket {
+            socket,
+            shown,
+            until_refused: Some(Box::pin(until_refused)),
+            _counted: counted,
+        }
     }
 }
 

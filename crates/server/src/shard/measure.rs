@@ -9,7 +9,7 @@ use super::Shard;
 use super::longest_queue::LongestQueue;
 use crate::metrics::{Metrics, RELEASED, ending};
 
-/// How often levels are published: more often than anybody looks, and far less often than the loop turns.
+/// How often levels are published: more often than an operator looks, and far less often than the loop turns.
 const PUBLISH_EVERY: Duration = Duration::from_millis(100);
 
 /// How things stand, now and then.

@@ -1,5 +1,5 @@
-//! The queue before the shard. It is bounded, and never makes anybody wait: who finds it full is told
-//! so at once.
+//! The queue before the shard. It is bounded, and never makes a caller wait: a caller that finds it full
+//! is told so at once.
 //!
 //! Clients may fill only a part of it. The rest is for peers and for the node itself: if an overload of
 //! clients could crowd out heartbeats, it would cost the leader its office.

@@ -70,7 +70,7 @@ pub(crate) struct Channels {
     /// Where the shard publishes who the members are.
     pub(crate) membership: Arc<Membership>,
     /// The first members.
-    pub(crate) founders: Vec<NodeId>,
+    pub(crate) initial_members: Vec<NodeId>,
     /// Of this node.
     pub(crate) data_dir: DirectoryId,
 }
@@ -116,7 +116,7 @@ impl Shard {
         for group in GROUPS {
             let found = recovered.iter().position(|log| log.group == group.0);
             let durable = found.map(|at| to_durable(recovered.swap_remove(at)));
-            let config = replica_config(config, group, channels.founders.clone());
+            let config = replica_config(config, group, channels.initial_members.clone());
             let replica = Replica::new(config, durable.unwrap_or_default())?;
             // What the log holds beyond the snapshot is applied again, and recorded again.
             channels.events.restart_after(replica.applied_index());
@@ -175,13 +175,13 @@ impl Shard {
 pub(crate) fn replica_config(
     config: &NodeConfig,
     group: GroupId,
-    founders: Vec<NodeId>,
+    initial_members: Vec<NodeId>,
 ) -> ReplicaConfig {
     let election_ticks = usize::try_from(config.election_ticks).unwrap_or(usize::MAX);
     ReplicaConfig {
         group,
         node: NodeId(config.node),
-        voters: founders,
+        voters: initial_members,
         tick: config.tick(),
         heartbeat_ticks: usize::try_from(config.heartbeat_ticks).unwrap_or(usize::MAX),
         election_ticks: (election_ticks, election_ticks.saturating_mul(2)),

@@ -55,7 +55,7 @@ impl Bench {
     }
 
     /// Node 1 of a cluster whose other nodes are played by the test.
-    fn one_of(founders: Vec<NodeId>, tick_ms: u64) -> Bench {
+    fn one_of(initial_members: Vec<NodeId>, tick_ms: u64) -> Bench {
         let directory = tempfile::tempdir().unwrap();
         let mut config = NodeConfig::dev_cluster(1, directory.path(), 7_000).unwrap().remove(0);
         config.tick_ms = tick_ms;
@@ -67,7 +67,7 @@ impl Bench {
             Identity::load_or_create(&config.data_dir, &config.cluster, config.node_id()).unwrap();
         let known_peers = KnownPeers::load(&config.data_dir).unwrap();
         let data_dir = identity.data_dir.into();
-        let membership = Arc::new(Membership::of(&config, &founders));
+        let membership = Arc::new(Membership::of(&config, &initial_members));
         let known = Arc::clone(&membership);
         let handshake = Handshake::new(
             identity,
@@ -96,7 +96,7 @@ impl Bench {
             metrics: Arc::new(Metrics::new()),
             traces: None,
             membership,
-            founders,
+            initial_members,
             data_dir,
         };
         let shard = Shard::open(&config, channels, links).unwrap();

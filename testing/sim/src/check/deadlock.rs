@@ -144,7 +144,7 @@ impl Obstacle<'_> {
     }
 }
 
-/// Those who wait for one another for ever, if anybody does.
+/// The actors that wait for one another for ever, if there are any.
 fn stuck<'a>(
     queues: &Queues<'a>,
     holders: &Holders<'_>,

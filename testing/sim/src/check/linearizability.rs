@@ -6,7 +6,7 @@
 //!
 //! * `model`: the plain lock.
 //! * `steps`: what clients asked and were told, as steps of that lock.
-//! * `lifetimes`: when a hold can have ended without anybody asking.
+//! * `lifetimes`: when a hold can have ended without a request.
 //! * `search`: the search for an order.
 //!
 //! Where the history has the replicated part, expiries, conversions and the tokens of unanswered acquires are taken

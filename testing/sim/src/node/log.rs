@@ -52,7 +52,7 @@ impl Log {
 }
 
 /// What `snapshot restore` writes.
-pub(super) fn furnish(
+pub(super) fn init_data_dir(
     disk: &SimDisk,
     segment_bytes: u64,
     state: &SnapshotFile,

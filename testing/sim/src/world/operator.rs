@@ -50,8 +50,8 @@ struct Task {
 }
 
 impl Operator {
-    pub(crate) fn new(founders: usize) -> Operator {
-        let voters: BTreeSet<NodeId> = (1..=founders as u64).map(NodeId).collect();
+    pub(crate) fn new(initial_members: usize) -> Operator {
+        let voters: BTreeSet<NodeId> = (1..=initial_members as u64).map(NodeId).collect();
         let known = voters.iter().map(|node| (*node, Member::default())).collect();
         let configuration = Configuration { voters, ..Configuration::default() };
         let members = Membership { configuration, members: known, ..Membership::default() };
@@ -87,7 +87,7 @@ impl World {
         self.nodes.get(index_of(node)).is_none_or(|node| node.ruined)
     }
 
-    /// Nothing about the members is under way, as far as anybody context can know.
+    /// Nothing about the members is under way, as far as the operator can know.
     pub(crate) fn members_are_settled(&self) -> bool {
         let operator = &self.operator;
         operator.task.is_none()
@@ -231,7 +231,7 @@ impl World {
         if self.operator.task.is_some() || self.nodes.len() >= NODES_MAX {
             return None;
         }
-        let index = self.furnish_node();
+        let index = self.add_empty_node();
         let node = self.nodes[index].id;
         // Its process may come up when others talk of it already.
         let after = self.fault_rng.between(0, 5_000_000);
@@ -316,7 +316,7 @@ mod tests {
     fn with_learner() -> World {
         let seed = (1..).find(|seed| World::new(*seed, Options::default()).nodes.len() == 3);
         let mut world = World::new(seed.unwrap_or(1), Options::default());
-        let learner = world.furnish_node();
+        let learner = world.add_empty_node();
         let node = world.nodes[learner].id;
         let mut members = world.operator.members.clone();
         members.configuration.learners.insert(node);

@@ -119,11 +119,11 @@ impl World {
             node.stop();
             node.ruined = true;
         }
-        let index = self.furnish_node();
+        let index = self.add_empty_node();
         self.first_node = index;
         let made = self.restore_as_operators_do(&backup, self.nodes[index].id);
         let restored = made.map_err(|error| error.to_string()).and_then(|(made, account)| {
-            self.nodes[index].furnish(&made)?;
+            self.nodes[index].init_data_dir(&made)?;
             let (members, _) = read_snapshot(&made.data).map_err(|error| error.to_string())?;
             Ok((made, account.closed_for, members))
         });

@@ -338,7 +338,7 @@ impl Cluster {
         PlainClient::new(vec![self.client_address(id)])
     }
 
-    /// The node's own view of its only group, without asking anybody else.
+    /// The node's own view of its only group, without asking another node.
     pub(crate) async fn view_of(&self, id: u64) -> Option<GroupStatus> {
         let status: ClusterStatusResponse = self.client_of(id).own_view().await?;
         status.groups.into_iter().next()

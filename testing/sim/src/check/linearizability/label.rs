@@ -11,7 +11,7 @@ use crate::history::{ClientOperation, Input, Output};
 pub(super) enum Label<'a> {
     Asked(&'a ClientOperation),
     Closes(SessionId),
-    /// By the log, without anybody asking.
+    /// By the log, without a request.
     Ends(SessionId, FenceToken),
     Converts(SessionId, FenceToken),
 }
