@@ -174,6 +174,24 @@ def test_an_unanswered_request_goes_out_again_under_its_old_id() -> None:
     assert again == first
 
 
+def test_a_denied_copy_of_a_request_may_have_happened_and_an_acquire_is_cancelled() -> None:
+    player = holding().acquire("w", "b", wait_ms=60_000)
+    (hold,) = player.completed["g"]
+    (operation,) = player.frame()["operations"]
+    acquire = operation["acquire"]["request_id"]
+    player.ask("t", "transfer", {"to_public_session_id": "00"}, hold=hold)
+    (operation,) = player.frame()["operations"]
+    player.breaks().reconnects()
+    player.frame()
+    player.fail(operation["transfer"]["request_id"], 97)
+    with pytest.raises(Lost, match="handed"):
+        hold.check(player.now)
+    player.fail(acquire, 97)
+    assert "w" in player.completed
+    (operation,) = player.frame()["operations"]
+    assert operation["cancel"]["target"] == acquire
+
+
 def test_a_resume_has_a_higher_number_than_every_hello_before() -> None:
     player = holding().breaks()
     numbers = []

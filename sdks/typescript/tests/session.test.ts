@@ -209,6 +209,19 @@ test("an unanswered request goes out again under its old id", () => {
   assert.deepEqual(player.reconnects().sent("acquire"), first);
 });
 
+test("a denied copy of a request may have happened, and an acquire is cancelled", () => {
+  const player = holding().acquire("w", "b", { waitMs: 60_000n });
+  const hold = player.hold();
+  const acquire = player.sent("acquire").requestId;
+  player.ask("t", "transfer", { toPublicSessionId: "00" }, { hold });
+  const transfer = player.sent("transfer").requestId;
+  player.breaks().reconnects().frame();
+  player.fail(transfer, Reason.PERMISSION_DENIED);
+  assert.throws(() => hold.check(player.now), /handed/);
+  player.fail(acquire, Reason.PERMISSION_DENIED);
+  assert.equal(player.sent("cancel").target, acquire);
+});
+
 test("a resume has a higher number than every hello before", () => {
   const player = holding();
   const numbers = [0, 1, 2].map(() => {

@@ -196,6 +196,13 @@ func (s *state) onFailure(now Time, id uint64, failure *pb.Failure) verdict {
 		s.settle(id, Outcome{})
 		return verdict{rank: sessionClosed}
 	}
+	if e.wasSentBefore && isDenial(failure.GetReason()) {
+		failure.MayHaveHappened = true
+		if e.isAcquire() || e.isConvert() {
+			s.cancelDeniedCopy(id, e, failure)
+			return verdict{}
+		}
+	}
 	s.settle(id, failed(s.refused(id, e, failure)))
 	return verdict{}
 }
@@ -227,6 +234,26 @@ func waitEndedUnseen(e *entry, now Time) *Failure {
 	}
 	// Too early for a timeout: it was granted, and the hold's own time is over.
 	return lost("ended")
+}
+
+// isDenial tells whether a node said so that knows the caller, but not the history of the request.
+func isDenial(reason pb.Reason) bool {
+	switch reason {
+	case pb.Reason_REASON_PERMISSION_DENIED, pb.Reason_REASON_UNAUTHENTICATED, pb.Reason_REASON_CREDENTIAL_EXPIRED:
+		return true
+	default:
+		return false
+	}
+}
+
+// cancelDeniedCopy tells the caller, and finds out by a cancel what became of the earlier copy: every client may cancel.
+func (s *state) cancelDeniedCopy(id uint64, e *entry, failure *pb.Failure) {
+	if e.isAbandoned {
+		return
+	}
+	e.isAbandoned = true
+	s.requests.stage(&entry{request: &cancel{target: id, tier: tierOf(e.isBestEffort())}})
+	s.complete(e, failed(rejected(failure)))
 }
 
 func (s *state) refused(id uint64, e *entry, failure *pb.Failure) *Failure {

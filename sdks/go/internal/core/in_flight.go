@@ -62,6 +62,7 @@ func (f *inFlight) stageAllAgain() {
 	f.answersDueFrom = Never
 	for id, e := range f.all() {
 		if !e.isParked {
+			e.wasSentBefore = e.wasSentBefore || e.wasSent
 			f.stageAgain(id)
 		}
 	}

@@ -182,6 +182,8 @@ type entry struct {
 	isAbandoned bool
 	isParked    bool
 	wasSent     bool
+	// wasSentBefore: an earlier stream carried it, too.
+	wasSentBefore bool
 	// firstSentAt counts for leases: a retry may get the answer that was made for the first sending.
 	firstSentAt Time
 	isAnswerDue bool

@@ -290,6 +290,20 @@ func TestAnUnansweredRequestGoesOutAgainUnderItsOldID(t *testing.T) {
 	expect(t, "the id", p.only().GetAcquire().GetRequestId(), first)
 }
 
+func TestADeniedCopyOfARequestMayHaveHappenedAndAnAcquireIsCancelled(t *testing.T) {
+	p, hold := holding(t, &pb.Grant{})
+	p.acquire("w", "b", time.Minute)
+	acquire := p.only().GetAcquire().GetRequestId()
+	p.ask("transfer", &Transfer{Hold: hold, ToPublicSession: "1"})
+	transfer := p.only().GetTransfer().GetRequestId()
+	p.breaks().reconnects().frame()
+	p.fail(transfer, &pb.Failure{Reason: pb.Reason_REASON_PERMISSION_DENIED})
+	expect(t, "lost", p.isLost(hold), "transferred")
+	p.fail(acquire, &pb.Failure{Reason: pb.Reason_REASON_PERMISSION_DENIED})
+	expect(t, "may have happened", p.failure("w").MayHaveHappened, true)
+	expect(t, "the target", p.only().GetCancel().GetTarget(), acquire)
+}
+
 func TestAResumeHasAHigherNumberThanEveryHelloBefore(t *testing.T) {
 	p, _ := holding(t, &pb.Grant{})
 	last := uint64(0)

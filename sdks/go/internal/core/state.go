@@ -130,7 +130,7 @@ func (s *state) restartEfficiencyTier() {
 func (s *state) askAgainUnderNewIDs(isMeant func(*entry) bool) {
 	for _, e := range s.requests.takeOut(func(e *entry) bool { return e.wasSent && isMeant(e) }) {
 		if !e.isAbandoned {
-			e.wasSent = false
+			e.wasSent, e.wasSentBefore = false, false
 			s.requests.stage(e)
 		}
 	}

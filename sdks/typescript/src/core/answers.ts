@@ -41,6 +41,8 @@ const MOVES = new Set([
   Reason.OUT_OF_SPACE,
   Reason.AUDIT_UNAVAILABLE,
 ]);
+/** Of a node, which knows the caller but not the history of the request. */
+const DENIALS = new Set([Reason.PERMISSION_DENIED, Reason.UNAUTHENTICATED, Reason.CREDENTIAL_EXPIRED]);
 /**
  * The time of a read is in no entry of the log. And a principal that was revoked may still give up what it has, which
  * does not keep its session alive.
@@ -185,8 +187,23 @@ function onFailure(state: State, now: bigint, requestId: bigint, failure: Failur
     state.settle(requestId, undefined);
     return CLOSED;
   }
+  if (entry.wasSentBefore && DENIALS.has(reason)) {
+    failure.mayHaveHappened = true;
+    if (entry.canWait) {
+      cancelDeniedCopy(state, requestId, entry, failure);
+      return GO_ON;
+    }
+  }
   state.settle(requestId, refused(state, requestId, entry, failure));
   return GO_ON;
+}
+
+/** Tells the caller. A cancel finds out what became of the earlier copy: every client may cancel. */
+function cancelDeniedCopy(state: State, requestId: bigint, entry: Entry, failure: Failure): void {
+  if (entry.isAbandoned) return;
+  entry.isAbandoned = true;
+  state.stageCancel(requestId, entry);
+  state.complete(entry, rejected(failure));
 }
 
 function onSentBack(state: State, notBefore: bigint, requestId: bigint, entry: Entry): void {

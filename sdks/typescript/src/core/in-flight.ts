@@ -48,7 +48,9 @@ export class InFlight {
     this.answersDueFrom = undefined;
     this.staged = new Set();
     for (const [id, entry] of this.entries()) {
-      if (!entry.isParked) this.stageAgain(id);
+      if (entry.isParked) continue;
+      entry.wasSentBefore ||= entry.firstSentAt !== undefined;
+      this.stageAgain(id);
     }
   }
 

@@ -53,6 +53,8 @@ export class Entry {
   isParked = false;
   /** The first sending: a retry may get the answer that was made for it. */
   firstSentAt: bigint | undefined;
+  /** An earlier stream carried it, too. */
+  wasSentBefore = false;
   answerDue: bigint | undefined;
 
   constructor(

@@ -118,6 +118,7 @@ export class State {
       this.requests.settle(id);
       if (!entry.isAbandoned) {
         entry.firstSentAt = undefined;
+        entry.wasSentBefore = false;
         this.requests.stage(entry);
       }
     }

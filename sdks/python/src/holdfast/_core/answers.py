@@ -168,8 +168,21 @@ def _on_failure(state: State, now: int, request_id: int, failure: Message) -> Ve
         # Refused or not, the client is done with its session.
         state.settle(request_id, None)
         return CLOSED
+    if entry.was_sent_before and reason in _DENIALS:
+        failure = {**failure, "may_have_happened": True}
+        if entry.is_acquire or entry.kind == "convert":
+            _cancel_denied_copy(state, request_id, entry, failure)
+            return GO_ON
     state.settle(request_id, _refused(state, request_id, entry, reason, failure))
     return GO_ON
+
+
+def _cancel_denied_copy(state: State, request_id: int, entry: Entry, failure: Message) -> None:
+    """Tells the caller. A cancel finds out what became of the earlier copy: every client may cancel."""
+    if not entry.is_abandoned:
+        entry.is_abandoned = True
+        state.stage_cancel(request_id, entry)
+        state.complete(entry, rejected(failure))
 
 
 def _on_sent_back(state: State, not_before: int, request_id: int, entry: Optional[Entry]) -> None:

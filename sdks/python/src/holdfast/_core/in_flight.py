@@ -50,7 +50,9 @@ class InFlight:
         entries = {**self._row, **self._waiting}
         self._staged = {entry_id: None for entry_id in sorted(entries) if not entries[entry_id].is_parked}
         for entry_id in self._staged:
-            entries[entry_id].answer_due = None
+            entry = entries[entry_id]
+            entry.answer_due = None
+            entry.was_sent_before |= entry.first_sent_at is not None
 
     def take_staged(self, names_max: int, may_go: Callable[[Entry], bool]) -> List[int]:
         """The next of those that are staged and may go, in the order of their ids, as far as their names go."""

@@ -28,6 +28,7 @@ class Entry:
         "kind",
         "renews",
         "waits_until",
+        "was_sent_before",
     )
 
     def __init__(
@@ -53,6 +54,8 @@ class Entry:
         self.is_parked = False
         #: The first sending: a retry may get the answer that was made for it.
         self.first_sent_at: Optional[int] = None
+        #: An earlier stream carried it, too.
+        self.was_sent_before = False
         self.answer_due: Optional[int] = None
 
     @property

@@ -120,6 +120,7 @@ class State:
             entry = self.requests.settle(entry_id)
             if entry is not None and not entry.is_abandoned:
                 entry.first_sent_at = None
+                entry.was_sent_before = False
                 self.requests.stage(entry)
 
     def leader_lost(self, reason: str) -> None:
