@@ -172,8 +172,36 @@ final class Answers {
       state.settle(requestId, Outcome.done());
       return Verdict.CLOSED;
     }
+    if (request.wasSentBefore && isDenial(reason)) {
+      Failure mayHaveHappened = failure.toBuilder().setMayHaveHappened(true).build();
+      if (request.canWait()) {
+        cancelDeniedCopy(requestId, request, mayHaveHappened);
+      } else {
+        state.settle(requestId, refused(requestId, request, mayHaveHappened));
+      }
+      return Verdict.GO_ON;
+    }
     state.settle(requestId, refused(requestId, request, failure));
     return Verdict.GO_ON;
+  }
+
+  /** Whether a node said so that knows the caller, but not the history of the request. */
+  private static boolean isDenial(Reason reason) {
+    return switch (reason) {
+      case REASON_PERMISSION_DENIED, REASON_UNAUTHENTICATED, REASON_CREDENTIAL_EXPIRED -> true;
+      default -> false;
+    };
+  }
+
+  /**
+   * Tells the caller. A cancel finds out what became of the earlier copy: every client may cancel.
+   */
+  private void cancelDeniedCopy(long requestId, Request request, Failure failure) {
+    if (!request.isAbandoned) {
+      request.isAbandoned = true;
+      state.stageCancel(requestId, request);
+      state.complete(request, Outcome.error(Failures.rejected(failure)));
+    }
   }
 
   /** Reasons for which another node has to serve the session. */

@@ -67,6 +67,7 @@ public class InFlight {
         (id, request) -> {
           if (!request.isParked) {
             request.answerDue = Request.NEVER;
+            request.wasSentBefore |= request.wasSent();
             staged.add(id);
           }
         });

@@ -30,6 +30,9 @@ public final class Request {
   /** The first sending: a retry may get the answer that was made for it. */
   long firstSentAt = NEVER;
 
+  /** An earlier stream carried it, too. */
+  boolean wasSentBefore;
+
   long answerDue = NEVER;
 
   private Request(Operation template, Hold hold, long renews) {

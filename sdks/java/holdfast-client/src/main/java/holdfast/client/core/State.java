@@ -185,6 +185,7 @@ public class State {
       Request request = requests.settle(requestId);
       if (!request.isAbandoned) {
         request.firstSentAt = Request.NEVER;
+        request.wasSentBefore = false;
         requests.stage(request);
       }
     }

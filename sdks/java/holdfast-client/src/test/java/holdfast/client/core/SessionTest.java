@@ -251,6 +251,17 @@ class SessionTest {
   }
 
   @Test
+  void a_denied_copy_of_an_acquire_may_have_happened_and_is_cancelled() {
+    long id = ask("a", 60_000);
+    session.nextFrame(now);
+    resume();
+    session.nextFrame(now);
+    told(failed(id, Reason.REASON_PERMISSION_DENIED, false));
+    assertTrue(outcomes.containsKey("a"));
+    assertEquals(id, session.nextFrame(now).getOperations(0).getCancel().getTarget());
+  }
+
+  @Test
   void an_acquire_that_never_went_out_is_forgotten() {
     session.handleDisconnected(now, Failures.retryable("broken"));
     long id = ask("a", 0);
