@@ -37,6 +37,8 @@ const IDLE_MAX: Duration = Duration::from_secs(3600);
 const AGE_MAX: Duration = Duration::from_secs(12 * 3600);
 /// The one that was used least recently makes room.
 const LOGINS_MAX: usize = 1_000;
+/// Of one token, so that it cannot end the logins of others.
+const LOGINS_PER_TOKEN_MAX: usize = 16;
 
 /// So many wrong tokens from one address within the time; then it has to wait.
 const WRONG_MAX: usize = 5;
@@ -180,13 +182,21 @@ impl LoginState {
     }
 
     fn keep(&mut self, cookie: u64, login: Login) {
-        if self.logins.len() >= LOGINS_MAX {
-            let oldest = self.logins.iter().min_by_key(|(_, login)| login.used);
-            if let Some(oldest) = oldest.map(|(cookie, _)| *cookie) {
-                self.logins.remove(&oldest);
-            }
+        let token = login.proof.id;
+        let is_of_token = |login: &Login| login.proof.id == token;
+        if self.logins.values().filter(|login| is_of_token(login)).count() >= LOGINS_PER_TOKEN_MAX {
+            self.end_least_recently_used(is_of_token);
+        } else if self.logins.len() >= LOGINS_MAX {
+            self.end_least_recently_used(|_| true);
         }
         self.logins.insert(cookie, login);
+    }
+
+    fn end_least_recently_used(&mut self, is_meant: impl Fn(&Login) -> bool) {
+        let meant = self.logins.iter().filter(|(_, login)| is_meant(login));
+        if let Some(cookie) = meant.min_by_key(|(_, login)| login.used).map(|(cookie, _)| *cookie) {
+            self.logins.remove(&cookie);
+        }
     }
 
     fn refuse_if_often_wrong(
@@ -296,6 +306,19 @@ mod tests {
         }
         assert_eq!(state.logins.len(), LOGINS_MAX);
         assert!(!state.logins.contains_key(&0));
+    }
+
+    #[test]
+    fn many_logins_of_one_token_end_only_its_own() {
+        let (start, mut state) = (Instant::now(), LoginState::default());
+        state.keep(0, login(start).1);
+        let proof = login(start).1.proof;
+        for number in 1..=LOGINS_MAX as u64 {
+            let at = start + Duration::from_millis(number);
+            state.keep(number, Login { proof, ..login(at).1 });
+        }
+        assert_eq!(state.logins.len(), 1 + LOGINS_PER_TOKEN_MAX);
+        assert!(state.logins.contains_key(&0));
     }
 
     #[test]

@@ -82,7 +82,10 @@ impl Watcher {
         let mut extent = SnapshotExtent::default();
         let position = match start {
             Start::Snapshot => {
-                extent = self.send_snapshot().await?;
+                extent = tokio::select! {
+                    sent = self.send_snapshot() => sent?,
+                    failure = self.rpc.credential_end(&self.caller) => return Err(failure.into()),
+                };
                 extent.start()
             }
             Start::Now => {
@@ -107,6 +110,7 @@ impl Watcher {
         let mut extent = SnapshotExtent::default();
         let mut after = None;
         loop {
+            self.check_again()?;
             let page = snapshot::page(&self.rpc, &self.ask, after).await?;
             extent.note(&page);
             let start = extent.start();
@@ -153,9 +157,7 @@ impl Watcher {
             tokio::select! {
                 changed = more => {
                     changed.map_err(|_| stopping())?;
-                    // What was allowed when it began may have been revoked.
-                    let (service, about) = (self.rpc.door.service(), self.ask.get().about());
-                    service.check_again(&self.caller, Method::Watch, about)?;
+                    self.check_again()?;
                     self.sender.check_for_events().map_err(|Compacted| too_slow())?;
                 }
                 leader = lost(&mut leadership) => {
@@ -169,6 +171,12 @@ impl Watcher {
                 _ = pause.tick() => self.sender.send_position(),
             }
         }
+    }
+
+    /// What was allowed when it began may have been revoked.
+    fn check_again(&self) -> Result<(), Failure> {
+        let about = self.ask.get().about();
+        self.rpc.door.service().check_again(&self.caller, Method::Watch, about)
     }
 
     /// Waits for the reader, but not past the point where the ring has forgotten what it needs next.
