@@ -279,6 +279,7 @@ fn code_of(rejection: &Rejection) -> Code {
         | Reason::InvalidIntervention
         | Reason::TooManyNames
         | Reason::DuplicateName
+        | Reason::SeveralGroups
         | Reason::MessageTooLarge
         | Reason::AlreadyHeld
         | Reason::OtherPermits

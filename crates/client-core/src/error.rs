@@ -221,8 +221,8 @@ impl Rejection {
         Rejection::unknown("an outcome that this version does not know".to_owned())
     }
 
-    /// The limits that refused the request can have room again later, and a freeze ends; a wrong request
-    /// stays wrong.
+    /// The limits that refused the request can have room again later, a freeze ends, and another group may own the
+    /// lock; a wrong request stays wrong.
     pub fn is_retryable(&self) -> bool {
         matches!(
             self.reason,
@@ -234,6 +234,7 @@ impl Rejection {
                 | Reason::Frozen
                 | Reason::QuotaExceeded
                 | Reason::RateLimited
+                | Reason::WrongGroup
         )
     }
 }

@@ -12,6 +12,7 @@
 //! * Tokens come from one counter that only rises; every exclusive grant takes a new one.
 //! * Waiters are served in log order: no waiter is granted what a waiter ahead of it waits for and could not share.
 //! * An acquire-all holds all of its locks or none.
+//! * Nothing is granted in a [`Slot`] that the table does not own, and the epoch of its slots only rises.
 //! * A request that is applied twice (same session, same [`RequestId`]) has the effect of one.
 //! * Nothing expires except by [`Command::Tick`], and then only what is due at the tick's stamp.
 //! * The same commands give the same bytes: [`LockTable::encode`] is canonical.
@@ -58,6 +59,7 @@ pub use model::name::{LockName, NameError, Names};
 pub use model::outcome::{CycleLink, Grant, Intervened, Outcome, Rejection, ReleaseAnswer};
 pub use model::publication::Publication;
 pub use model::rules_version::RulesVersion;
+pub use model::slot::{MapEpoch, SLOTS, Slot, SlotSet};
 pub use model::table_limits::TableLimits;
 pub use model::time::{LogicalTime, Span};
 pub use queries::lock_search::{LockSearch, LockSearchPart, Rank, SearchRange};
@@ -71,6 +73,7 @@ pub use state::access::{
     PRINCIPALS_MAX, ROLES_MAX, ROLES_PER_PRINCIPAL_MAX, TOKENS_MAX,
 };
 pub use state::budget::SearchCost;
+pub use state::ownership::Ownership;
 pub use state::prefix_map::PrefixMap;
 pub use state::snapshot::Digest;
 pub use state::table::LockTable;

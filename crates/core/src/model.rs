@@ -11,5 +11,6 @@ pub(crate) mod name;
 pub(crate) mod outcome;
 pub(crate) mod publication;
 pub(crate) mod rules_version;
+pub(crate) mod slot;
 pub(crate) mod table_limits;
 pub(crate) mod time;

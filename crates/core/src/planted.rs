@@ -117,6 +117,12 @@ pub enum Bug {
     QuotaWithoutWaits,
     /// What was taken before a quota was set, or a snapshot was read, does not count.
     QuotaBeginsAtNothing,
+    /// Locks are granted in slots that the group does not own.
+    GrantWithoutOwnership,
+    /// The slots change, and the epoch stays.
+    EpochNotRaised,
+    /// The refusal of a lock of another group is kept, and the retry gets it although the slot has come.
+    WrongGroupKeptAsAnswer,
 }
 
 const NONE: u8 = u8::MAX;

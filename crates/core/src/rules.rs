@@ -2,7 +2,8 @@
 //!
 //! Verbs: [`acquire`], [`release`], [`renew`], [`convert`], [`cancel`], [`abandon`], [`transfer`], [`proclaim`],
 //! [`session`], [`intervene`] with [`break_holds`], [`freeze`] and [`set_permits`], [`tick`], [`publish`]. Shared:
-//! [`dedup`] carries out a request once; [`admission`] says what may be granted, [`room`] what the limits allow;
+//! [`dedup`] carries out a request once; [`ownership`] says in
+//! which slots, [`admission`] what may be granted, [`room`] what the limits allow;
 //! [`enqueue`], [`promotion`] and [`teardown`] begin and end waits and holds; [`deadlock`] and [`ages`] keep waits from
 //! lasting for ever.
 
@@ -21,6 +22,7 @@ mod enqueue;
 mod freeze;
 mod intervene;
 mod invariants;
+mod ownership;
 mod proclaim;
 mod promotion;
 mod publish;

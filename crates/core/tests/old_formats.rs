@@ -10,7 +10,8 @@ use std::path::PathBuf;
 use holdfast_core::command::{Intervention, OpenSession, Policy};
 use holdfast_core::{
     AccessChange, Batch, ChangeAccess, Command, Identity, Limits, LockTable, LogIndex, LogicalTime,
-    Principal, RequestId, RoleName, RulesVersion, TokenId, TokenRecord,
+    MapEpoch, Ownership, Principal, Quota, QuotaSubject, RequestId, RoleName, RulesVersion, Slot,
+    SlotSet, TokenId, TokenRecord,
 };
 
 fn version_1() -> impl Iterator<Item = (String, Vec<u8>)> {
@@ -198,6 +199,86 @@ fn entries_of_version_5_and_snapshots_of_rules_4_are_what_they_were_and_are_read
     let read = LockTable::decode(&snapshot, Limits::default()).unwrap();
     assert_eq!((read.digest(), read.rules()), (table.digest(), RulesVersion::FOUR));
     assert_eq!((read.access().generation(), read.session_count()), (1, 1));
+}
+
+/// As above, of a table that follows rules 6: with quotas, of which some is taken.
+#[test]
+fn entries_of_version_7_and_snapshots_of_rules_6_are_what_they_were_and_are_read() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/version-7");
+    let principal = Principal::parse("token:alice").unwrap();
+    let identity = Some(Box::new(Identity::of(principal.clone())));
+    let quota = Quota { locks: Some(3), waits: Some(1), ..Quota::default() };
+    let subjects = ["token:alice", "jobs/*"].map(|text| QuotaSubject::parse(text).unwrap());
+    let role = RoleName::parse("user").unwrap();
+    let change = ChangeAccess {
+        by: "token:admin".into(),
+        identity: None,
+        expected: Some(0),
+        changes: [
+            AccessChange::Grant { principal, role },
+            AccessChange::SetQuotas(subjects.map(|subject| (subject, quota)).into()),
+        ]
+        .into(),
+        end_sessions: false,
+    };
+    let mut world = world::World::with_rules(Limits::default(), RulesVersion::SIX);
+    let ttl = holdfast_core::Span::from_secs(60);
+    let open = OpenSession { identity, ..world.opening("alice", ttl) };
+    let acquire = world.acquiring("alice", 1, "jobs/1", 0);
+    let commands = vec![
+        Command::ChangeAccess(Box::new(change)),
+        Command::OpenSession(open),
+        Command::Acquire(acquire),
+    ];
+    let batch = Batch { at: world.now, commands };
+    batch.commands.iter().for_each(|command| drop(world.apply(command.clone())));
+    let table = &world.table;
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("entry"), batch.encode()).unwrap();
+        fs::write(folder.join("snapshot"), table.encode()).unwrap();
+    }
+    let entry = fs::read(folder.join("entry")).unwrap();
+    assert_eq!((entry[0], &entry), (7, &batch.encode()));
+    assert_eq!(Batch::decode(&entry), Ok(batch));
+    let snapshot = fs::read(folder.join("snapshot")).unwrap();
+    assert_eq!((snapshot[0], &snapshot), (4, &table.encode()));
+    let read = LockTable::decode(&snapshot, Limits::default()).unwrap();
+    assert_eq!((read.digest(), read.rules()), (table.digest(), RulesVersion::SIX));
+    assert_eq!((read.quota_use().count(), read.lock_count()), (2, 1));
+    assert_eq!(read.ownership(), &Ownership::default());
+}
+
+/// As above, of a table that follows rules 7, and owns some slots.
+#[test]
+fn entries_of_version_8_and_snapshots_of_rules_7_are_what_they_were_and_are_read() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/version-8");
+    let mut world = world::World::with_rules(Limits::default(), RulesVersion::SEVEN);
+    let open = world.opening("alice", holdfast_core::Span::from_secs(60));
+    let acquire = world.acquiring("alice", 1, "wallet", 0);
+    let slots: SlotSet = [0, 1, 2, 700, 4_095].into_iter().filter_map(Slot::new).collect();
+    let commands = vec![
+        Command::OpenSession(open),
+        Command::Acquire(acquire),
+        Command::SetOwnership { epoch: MapEpoch(300), slots: slots.clone() },
+    ];
+    let batch = Batch { at: world.now, commands };
+    batch.commands.iter().for_each(|command| drop(world.apply(command.clone())));
+    let table = &world.table;
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("entry"), batch.encode()).unwrap();
+        fs::write(folder.join("snapshot"), table.encode()).unwrap();
+    }
+    let entry = fs::read(folder.join("entry")).unwrap();
+    assert_eq!((entry[0], &entry), (8, &batch.encode()));
+    assert_eq!(Batch::decode(&entry), Ok(batch));
+    let snapshot = fs::read(folder.join("snapshot")).unwrap();
+    assert_eq!((snapshot[0], &snapshot), (4, &table.encode()));
+    let read = LockTable::decode(&snapshot, Limits::default()).unwrap();
+    assert_eq!((read.digest(), read.rules()), (table.digest(), RulesVersion::SEVEN));
+    assert_eq!((read.ownership().epoch(), read.ownership().slots()), (MapEpoch(300), &slots));
+    assert_eq!(read.lock_count(), 1);
 }
 
 /// `UPDATE_GOLDEN=1` writes the files; they change only if the format does, and then the version must.

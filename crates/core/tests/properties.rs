@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use holdfast_core::command::{Action, Call, Mode, OpenSession};
 use holdfast_core::{
     AccessChange, ChangeAccess, Command, EndReason, Event, FenceToken, Grants, Identity, Limits,
-    LockName, LockTable, LogIndex, LogicalTime, Outcome, Principal, Rejection, RequestId, RoleName,
-    RulesVersion, SessionId, Span, Used, Verb, Verbs,
+    LockName, LockTable, LogIndex, LogicalTime, MapEpoch, Outcome, Principal, Rejection, RequestId,
+    RoleName, RulesVersion, SessionId, Slot, SlotSet, Span, Used, Verb, Verbs,
 };
 use proptest::prelude::*;
 
@@ -94,6 +94,9 @@ struct Judge {
     /// As whom the sessions came last.
     identities: BTreeMap<SessionId, Identity>,
     highest_token: u64,
+    /// In which slots may be granted, and since which epoch.
+    slots: SlotSet,
+    epoch: MapEpoch,
     /// What the snapshot that is being written must say.
     snapshot: Option<Vec<u8>>,
 }
@@ -142,6 +145,8 @@ impl Judge {
             sessions: BTreeMap::new(),
             identities: BTreeMap::new(),
             highest_token: 0,
+            slots: SlotSet::ALL,
+            epoch: MapEpoch(0),
             snapshot: None,
         }
     }
@@ -231,6 +236,7 @@ impl Judge {
                     hold.acquire = RequestId(0);
                 }
             }
+            Command::SetOwnership { epoch, .. } => *epoch = MapEpoch(self.epoch.0 + 1),
             Command::Intervene(intervention) => {
                 if let Action::Break { name, token: Some(token) }
                 | Action::Transfer { name, token, .. } = &mut intervention.action
@@ -266,6 +272,7 @@ impl Judge {
         let used_before: Vec<_> = self.table.quota_use().map(|(_, _, used)| used).collect();
         let outcome =
             self.table.apply(LogIndex(self.index), self.now, command.clone(), &mut events);
+        self.is_placed(&command, &outcome);
         if !matches!(command, Command::ChangeAccess(_)) {
             self.quotas_are_kept(&used_before);
         }
@@ -288,6 +295,32 @@ impl Judge {
             assert!(self.table.next_deadline().is_none_or(|next| next > self.now));
         }
         outcome
+    }
+
+    /// A group refuses a request because of its slots only if it does not own one of them, and says its epoch. An epoch
+    /// that does not rise is refused.
+    fn is_placed(&self, command: &Command, outcome: &Outcome) {
+        match (command, outcome) {
+            (Command::SetOwnership { epoch, .. }, Outcome::Done) => assert!(*epoch > self.epoch),
+            (
+                Command::SetOwnership { epoch, .. },
+                Outcome::Rejected(Rejection::StaleEpoch { epoch: in_force }),
+            ) => assert!(*epoch <= self.epoch && *in_force == self.epoch),
+            (
+                _,
+                Outcome::Rejected(
+                    Rejection::WrongGroup { epoch } | Rejection::SeveralGroups { epoch },
+                ),
+            ) => {
+                assert_eq!(*epoch, self.epoch);
+                assert!(names_of(command).any(|name| !self.owns(name)), "{command:?}");
+            }
+            _ => {}
+        }
+    }
+
+    fn owns(&self, name: &LockName) -> bool {
+        self.slots.contains(Slot::of(name))
     }
 
     /// Nothing is added past a quota. What was taken before the quota was lowered is kept.
@@ -416,6 +449,7 @@ impl Judge {
                 self.sent.retain(|sent| sent.command.session() != Some(*session));
             }
             Event::Granted { name, session, request, mode, token, .. } => {
+                assert!(self.owns(name), "granted in a slot of another group");
                 self.is_permitted(*session, name, *mode);
                 self.may_be_granted(name, *session, *request, *mode, cause);
                 let run = self.last_holder(name).filter(|_| *mode == Mode::Shared);
@@ -428,6 +462,7 @@ impl Judge {
                 self.holders.entry(name.clone()).or_default().push(holder);
             }
             Event::Queued { name, session, request, mode, .. } => {
+                assert!(self.owns(name), "queued in a slot of another group");
                 let waiter = Waiter { session: *session, request: *request, mode: *mode };
                 let queue = self.queues.entry(name.clone()).or_default();
                 match cause {
@@ -459,6 +494,7 @@ impl Judge {
                 match mode {
                     Mode::Exclusive => {
                         assert!(alone, "a writer beside readers");
+                        assert!(self.owns(name), "granted in a slot of another group");
                         assert!(!self.is_frozen(name), "granted what is frozen");
                         self.is_new(*token);
                     }
@@ -510,6 +546,10 @@ impl Judge {
                 }
                 _ => {}
             },
+            Event::OwnershipChanged { epoch, slots } => {
+                assert!(*epoch > self.epoch, "the epoch went back");
+                (self.epoch, self.slots) = (*epoch, slots.clone());
+            }
             Event::AccessChanged { generation, .. } => {
                 assert_eq!(*generation, self.table.access().generation());
             }
@@ -597,6 +637,8 @@ impl Judge {
     /// The table and this account of it agree.
     fn compare(&self) {
         self.table.check().expect("consistent");
+        let ownership = self.table.ownership();
+        assert_eq!((ownership.epoch(), ownership.slots()), (self.epoch, &self.slots));
         assert_eq!(self.table.last_token(), self.highest_token);
         assert_eq!(self.table.session_count(), self.sessions.len());
         for name in arbitrary::NAMES {
@@ -634,6 +676,25 @@ impl Judge {
     }
 }
 
+/// The locks that a command is about.
+fn names_of(command: &Command) -> impl Iterator<Item = &LockName> {
+    let (one, many) = match command {
+        Command::Acquire(acquire) => (Some(&acquire.name), None),
+        Command::AcquireAll(acquire) => (None, Some(&acquire.members)),
+        Command::Convert { hold, .. } | Command::Transfer { hold, .. } => (Some(&hold.name), None),
+        Command::Intervene(intervention) => match &intervention.action {
+            Action::Break { name, .. }
+            | Action::Reopen { name }
+            | Action::Transfer { name, .. }
+            | Action::SetPermits { name, .. } => (Some(name), None),
+            _ => (None, None),
+        },
+        _ => (None, None),
+    };
+    let many = many.into_iter().flat_map(|members| members.iter().map(|member| &member.name));
+    one.into_iter().chain(many)
+}
+
 /// Does the table know this request from now on?
 fn is_settled(command: &Command, outcome: &Outcome) -> bool {
     let once = matches!(
@@ -660,6 +721,8 @@ fn is_settled(command: &Command, outcome: &Outcome) -> bool {
                 | Rejection::DuplicateName
                 | Rejection::PermissionDenied
                 | Rejection::QuotaExceeded { .. }
+                | Rejection::WrongGroup { .. }
+                | Rejection::SeveralGroups { .. }
         )
     );
     once && !unknown

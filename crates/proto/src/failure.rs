@@ -15,6 +15,7 @@ pub const MAY_HAVE_HAPPENED_KEY: &str = "holdfast-may-have-happened";
 pub const RETRYABLE_KEY: &str = "holdfast-retryable";
 pub const LEADER_KEY: &str = "holdfast-leader";
 pub const RETRY_AFTER_KEY: &str = "holdfast-retry-after-ms";
+pub const MAP_EPOCH_KEY: &str = "holdfast-map-epoch";
 
 const REASON_PREFIX: &str = "REASON_";
 
@@ -83,7 +84,9 @@ impl Reason {
             | Reason::NotFrozen
             | Reason::NotClosed
             | Reason::AccessRefused
-            | Reason::RulesNotAdopted => Code::FailedPrecondition,
+            | Reason::RulesNotAdopted
+            | Reason::WrongGroup
+            | Reason::SeveralGroups => Code::FailedPrecondition,
             Reason::TooManySessions
             | Reason::TooManyHolds
             | Reason::TooManyWaits
@@ -122,6 +125,9 @@ impl Failure {
         if self.retry_after_ms > 0 {
             insert_text(&mut metadata, RETRY_AFTER_KEY, &self.retry_after_ms.to_string());
         }
+        if self.map_epoch > 0 {
+            insert_text(&mut metadata, MAP_EPOCH_KEY, &self.map_epoch.to_string());
+        }
         Status::with_metadata(self.reason().grpc_code(), self.message.clone(), metadata)
     }
 
@@ -136,9 +142,8 @@ impl Failure {
                 .unwrap_or_else(|| worth_another_try(status.code()) || is_not_grpc(status)),
             may_have_happened: flag(metadata, MAY_HAVE_HAPPENED_KEY).unwrap_or(true),
             leader: text(metadata, LEADER_KEY).unwrap_or_default().to_owned(),
-            retry_after_ms: text(metadata, RETRY_AFTER_KEY)
-                .and_then(|text| text.parse().ok())
-                .unwrap_or_default(),
+            retry_after_ms: number(metadata, RETRY_AFTER_KEY),
+            map_epoch: number(metadata, MAP_EPOCH_KEY),
         }
     }
 }
@@ -217,16 +222,26 @@ pub fn rejected(rejection: Rejection) -> Failure {
         Rejection::InvalidIdentity => Reason::InvalidAccess,
         Rejection::AccessRefused(_) => Reason::AccessRefused,
         Rejection::QuotaExceeded { .. } => Reason::QuotaExceeded,
+        Rejection::WrongGroup { .. } => Reason::WrongGroup,
+        Rejection::SeveralGroups { .. } => Reason::SeveralGroups,
+        // No client sends what is refused so.
+        Rejection::StaleEpoch { .. } => Reason::Unspecified,
     };
-    // The lock table keeps all other rejections as the answer to their request id, except those of a full table or quota.
-    // These stay full until holds end, which takes longer than a client should repeat its request.
+    // The lock table keeps all other rejections as the answer to their request id, except those of a full table or quota,
+    // and of a lock of another group. The first stay full until holds end, which takes longer than a client should repeat
+    // its request. The last would be sent to the same group again by a client that has no map.
     let retryable = matches!(
         rejection,
         Rejection::TooManySessions | Rejection::TooManyUnacknowledged | Rejection::RulesNotAdopted
     );
     // The retry is refused now; what the first attempt did is another matter.
     let may_have_happened = matches!(rejection, Rejection::AnswerDiscarded | Rejection::GrantEnded);
-    Failure { retryable, may_have_happened, ..refused(reason, rejection.to_string()) }
+    let map_epoch = match rejection {
+        Rejection::WrongGroup { epoch } | Rejection::SeveralGroups { epoch } => epoch.0,
+        _ => 0,
+    };
+    let refused = refused(reason, rejection.to_string());
+    Failure { retryable, may_have_happened, map_epoch, ..refused }
 }
 
 /// The same for the efficiency tier. No operator can break its locks or change its limits, so the way out differs.
@@ -301,6 +316,11 @@ fn text<'a>(metadata: &'a MetadataMap, key: &str) -> Option<&'a str> {
     metadata.get(key)?.to_str().ok()
 }
 
+/// Zero if it is not there.
+fn number(metadata: &MetadataMap, key: &str) -> u64 {
+    text(metadata, key).and_then(|text| text.parse().ok()).unwrap_or_default()
+}
+
 fn flag(metadata: &MetadataMap, key: &str) -> Option<bool> {
     text(metadata, key)?.parse().ok()
 }
@@ -334,12 +354,12 @@ mod tests {
     }
 
     fn every_reason() -> Vec<Reason> {
-        (0..=102).filter_map(|number| Reason::try_from(number).ok()).collect()
+        (0..=104).filter_map(|number| Reason::try_from(number).ok()).collect()
     }
 
     #[test]
     fn every_failure_survives_the_way_through_a_status() {
-        assert_eq!(every_reason().len(), 78);
+        assert_eq!(every_reason().len(), 80);
         for reason in every_reason() {
             for (retryable, may_have_happened) in
                 [(false, false), (false, true), (true, false), (true, true)]
@@ -351,10 +371,22 @@ mod tests {
                     may_have_happened,
                     leader: if retryable { "127.0.0.1:7430".into() } else { String::new() },
                     retry_after_ms: if retryable { 250 } else { 0 },
+                    map_epoch: if retryable { 7 } else { 0 },
                 };
                 assert_eq!(Failure::from_status(&failure.to_status()), failure);
             }
         }
+    }
+
+    #[test]
+    fn a_lock_of_another_group_is_refused_with_the_epoch_and_without_a_retry() {
+        let epoch = holdfast_core::MapEpoch(7);
+        let failure = rejected(Rejection::WrongGroup { epoch });
+        assert_eq!((failure.reason(), failure.map_epoch), (Reason::WrongGroup, 7));
+        assert!(!failure.retryable && !failure.may_have_happened);
+        let failure = rejected(Rejection::SeveralGroups { epoch });
+        assert_eq!((failure.reason(), failure.map_epoch), (Reason::SeveralGroups, 7));
+        assert!(failure.message.contains("{tag}"), "{failure:?}");
     }
 
     #[test]

@@ -26,7 +26,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use holdfast_core::command::Owner;
-use holdfast_core::{Event, LogIndex, LogicalTime, Principal, PublicSessionId, Publication};
+use holdfast_core::{Event, LogIndex, LogicalTime, Principal, PublicSessionId, Publication, SLOTS};
 use holdfast_proto::v1::EventPosition;
 use holdfast_replica::GroupId;
 use tokio::sync::watch;
@@ -346,6 +346,7 @@ fn weight(event: &Event) -> usize {
             size_of_val(&**owner) + owner.application.len() + owner.host.len() + owner.note.len()
         }
         Event::AccessChanged { change, .. } => change.size_bytes(),
+        Event::OwnershipChanged { .. } => usize::from(SLOTS) / 8,
         Event::SessionEnded { .. } => 0,
     };
     size_of::<Recorded>() + texts

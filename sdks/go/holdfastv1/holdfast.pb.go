@@ -429,6 +429,12 @@ const (
 	// The caller, or all that use the names with a prefix, ask more often than their quota allows; nothing was done. Ask
 	// again after `retry_after_ms`.
 	Reason_REASON_RATE_LIMITED Reason = 102
+	// Another group of the cluster owns the lock; nothing was done. The same request may succeed there. A client that has
+	// no map cannot know where, so it is an error to it.
+	Reason_REASON_WRONG_GROUP Reason = 103
+	// The locks of an acquire-all are in several groups of the cluster; nothing was done. Put the same `{tag}` into all
+	// their names.
+	Reason_REASON_SEVERAL_GROUPS Reason = 104
 )
 
 // Enum value maps for Reason.
@@ -512,6 +518,8 @@ var (
 		100: "REASON_INVALID_ACCESS",
 		101: "REASON_QUOTA_EXCEEDED",
 		102: "REASON_RATE_LIMITED",
+		103: "REASON_WRONG_GROUP",
+		104: "REASON_SEVERAL_GROUPS",
 	}
 	Reason_value = map[string]int32{
 		"REASON_UNSPECIFIED":             0,
@@ -592,6 +600,8 @@ var (
 		"REASON_INVALID_ACCESS":          100,
 		"REASON_QUOTA_EXCEEDED":          101,
 		"REASON_RATE_LIMITED":            102,
+		"REASON_WRONG_GROUP":             103,
+		"REASON_SEVERAL_GROUPS":          104,
 	}
 )
 
@@ -4129,7 +4139,10 @@ type Failure struct {
 	// The client address of the leader, if it is known.
 	Leader string `protobuf:"bytes,5,opt,name=leader,proto3" json:"leader,omitempty"`
 	// The same request is refused again before then; 0 if that is not known.
-	RetryAfterMs  uint64 `protobuf:"varint,6,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"`
+	RetryAfterMs uint64 `protobuf:"varint,6,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"`
+	// Of `wrong_group` and `several_groups`: the epoch of the map by which the group refused; 0 otherwise. A client whose
+	// map is older fetches it again.
+	MapEpoch      uint64 `protobuf:"varint,7,opt,name=map_epoch,json=mapEpoch,proto3" json:"map_epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4202,6 +4215,13 @@ func (x *Failure) GetLeader() string {
 func (x *Failure) GetRetryAfterMs() uint64 {
 	if x != nil {
 		return x.RetryAfterMs
+	}
+	return 0
+}
+
+func (x *Failure) GetMapEpoch() uint64 {
+	if x != nil {
+		return x.MapEpoch
 	}
 	return 0
 }
@@ -7098,14 +7118,15 @@ const file_holdfast_v1_holdfast_proto_rawDesc = "" +
 	"\bproclaim\x18\v \x01(\v2\x1d.holdfast.v1.ProclaimResponseH\x00R\bproclaim\x12;\n" +
 	"\btransfer\x18\f \x01(\v2\x1d.holdfast.v1.TransferResponseH\x00R\btransfer\x125\n" +
 	"\x06status\x18\r \x01(\v2\x1b.holdfast.v1.StatusResponseH\x00R\x06statusB\b\n" +
-	"\x06result\"\xd8\x01\n" +
+	"\x06result\"\xf5\x01\n" +
 	"\aFailure\x12+\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x13.holdfast.v1.ReasonR\x06reason\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x1c\n" +
 	"\tretryable\x18\x03 \x01(\bR\tretryable\x12*\n" +
 	"\x11may_have_happened\x18\x04 \x01(\bR\x0fmayHaveHappened\x12\x16\n" +
 	"\x06leader\x18\x05 \x01(\tR\x06leader\x12$\n" +
-	"\x0eretry_after_ms\x18\x06 \x01(\x04R\fretryAfterMs\"\xc1\x02\n" +
+	"\x0eretry_after_ms\x18\x06 \x01(\x04R\fretryAfterMs\x12\x1b\n" +
+	"\tmap_epoch\x18\a \x01(\x04R\bmapEpoch\"\xc1\x02\n" +
 	"\x06Notice\x12-\n" +
 	"\x06queued\x18\x01 \x01(\v2\x13.holdfast.v1.QueuedH\x00R\x06queued\x127\n" +
 	"\n" +
@@ -7356,7 +7377,7 @@ const file_holdfast_v1_holdfast_proto_rawDesc = "" +
 	"\x18RELEASE_OUTCOME_RELEASED\x10\x01\x12\x1d\n" +
 	"\x19RELEASE_OUTCOME_NOT_OWNER\x10\x02\x12$\n" +
 	" RELEASE_OUTCOME_ALREADY_RELEASED\x10\x03\x12\x1b\n" +
-	"\x17RELEASE_OUTCOME_EXPIRED\x10\x04*\xba\x10\n" +
+	"\x17RELEASE_OUTCOME_EXPIRED\x10\x04*\xed\x10\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13REASON_INVALID_NAME\x10\x01\x12\x16\n" +
@@ -7436,7 +7457,9 @@ const file_holdfast_v1_holdfast_proto_rawDesc = "" +
 	"\x15REASON_ACCESS_REFUSED\x10c\x12\x19\n" +
 	"\x15REASON_INVALID_ACCESS\x10d\x12\x19\n" +
 	"\x15REASON_QUOTA_EXCEEDED\x10e\x12\x17\n" +
-	"\x13REASON_RATE_LIMITED\x10f*\x8a\x02\n" +
+	"\x13REASON_RATE_LIMITED\x10f\x12\x16\n" +
+	"\x12REASON_WRONG_GROUP\x10g\x12\x19\n" +
+	"\x15REASON_SEVERAL_GROUPS\x10h*\x8a\x02\n" +
 	"\tEndReason\x12\x1a\n" +
 	"\x16END_REASON_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eEND_REASON_TTL\x10\x01\x12\x17\n" +

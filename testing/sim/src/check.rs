@@ -22,6 +22,7 @@ pub mod interventions;
 pub mod linearizability;
 mod log;
 pub mod losses;
+pub mod ownership;
 mod promises;
 pub mod quotas;
 pub mod replicas;
@@ -54,6 +55,7 @@ pub fn check_with(history: &History, promises: &Promises) -> Vec<Violation> {
     violations.extend(interventions::check(&evidence));
     violations.extend(access::check(&evidence));
     violations.extend(quotas::check(&evidence));
+    violations.extend(ownership::check(&evidence));
     violations.extend(closed_locks::check(&evidence, promises));
     violations.extend(validity::check(&evidence));
     violations.extend(deduplication::check(&evidence));

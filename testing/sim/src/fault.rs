@@ -73,10 +73,12 @@ pub enum FaultKind {
     WildClock,
     /// An administrator takes rights from clients, and gives them back later.
     Revocation,
+    /// A controller takes slots from the group, and gives them back later.
+    SlotsTaken,
 }
 
 impl FaultKind {
-    pub const ALL: [FaultKind; 36] = [
+    pub const ALL: [FaultKind; 37] = [
         FaultKind::IsolatedNode,
         FaultKind::Minority,
         FaultKind::Majority,
@@ -113,6 +115,7 @@ impl FaultKind {
         FaultKind::LeapingClock,
         FaultKind::WildClock,
         FaultKind::Revocation,
+        FaultKind::SlotsTaken,
     ];
 
     pub fn name(self) -> &'static str {
@@ -153,6 +156,7 @@ impl FaultKind {
             FaultKind::LeapingClock => "leaping-clock",
             FaultKind::WildClock => "wild-clock",
             FaultKind::Revocation => "revocation",
+            FaultKind::SlotsTaken => "slots-taken",
         }
     }
 }
@@ -201,4 +205,6 @@ pub(crate) enum Undo {
     ReplaceClient(usize),
     /// Until then rights are missing.
     GiveRightsBack,
+    /// Until then slots are missing.
+    GiveSlotsBack,
 }

@@ -16,7 +16,7 @@ use std::io;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use holdfast_core::{Batch, ChangeAccess, Event, Limits, LogIndex, LogicalTime, SessionId, Span};
+use holdfast_core::{Batch, Command, Event, Limits, LogIndex, LogicalTime, SessionId, Span};
 use holdfast_engine::{BootTime, Effect, Engine, EngineConfig};
 use holdfast_replica::{
     DirectoryId, Leadership, Member, Membership, MembershipChange, NodeId, Outgoing, Replica,
@@ -86,7 +86,7 @@ impl Build {
     pub(crate) fn log_version(self) -> u32 {
         match self {
             Build::Old => 2,
-            Build::New => 7,
+            Build::New => 8,
         }
     }
 }
@@ -155,8 +155,9 @@ pub(crate) enum Incoming {
         number: u64,
         change: MembershipChange,
     },
-    /// An administrator changes who may do what. It does not wait for the answer.
-    ChangeAccess(Box<ChangeAccess>),
+    /// An administrator changes who may do what, or a controller which slots the group owns. Neither waits for the
+    /// answer.
+    Administer(Box<Command>),
     /// An operator wants a backup.
     Backup,
     /// A peer says that this node is no member any more.

@@ -92,6 +92,15 @@ macro_rules! mutants {
 const REVOCATIONS: &[FaultKind] =
     &[FaultKind::Revocation, FaultKind::Revocation, FaultKind::LeaderTransfer, FaultKind::Crash];
 
+/// Slots that come and go while leaders do, and clients that send again.
+const SLOTS_TAKEN: &[FaultKind] = &[
+    FaultKind::SlotsTaken,
+    FaultKind::SlotsTaken,
+    FaultKind::LeaderTransfer,
+    FaultKind::Crash,
+    FaultKind::ClientsCutOff,
+];
+
 const RESTORES: &[FaultKind] = &[FaultKind::Restore, FaultKind::Crash, FaultKind::PausedClient];
 
 /// New voters, and votes that are long under way between sides that cannot hear each other.
@@ -218,6 +227,9 @@ mutants! {
     "quota-not-asked" in "core/rules/room.rs": Core(core::QuotaNotAsked) under REVOCATIONS;
     "quota-without-waits" in "core/state/table/queues.rs": Core(core::QuotaWithoutWaits) under REVOCATIONS;
     "quota-begins-at-nothing" in "core/state/table/usage.rs": Core(core::QuotaBeginsAtNothing) under REVOCATIONS;
+    "grant-without-ownership" in "core/state/ownership.rs": Core(core::GrantWithoutOwnership) under SLOTS_TAKEN;
+    "epoch-not-raised" in "core/rules/ownership.rs": Core(core::EpochNotRaised) under SLOTS_TAKEN;
+    "wrong-group-kept-as-answer" in "core/rules/ownership.rs": Core(core::WrongGroupKeptAsAnswer) under SLOTS_TAKEN;
     "expiry-keeps-bytes" in "core/rules/teardown.rs": Core(core::ExpiryKeepsBytes);
     "rules-before-all-read-them" in "replica/replica/rules.rs": Replica(replica::RulesBeforeAllReadThem);
     "rules-of-the-build" in "replica/replica/rules.rs": Replica(replica::RulesOfTheBuild);

@@ -33,8 +33,9 @@ pub enum CommandKind {
     Tick,
     EventsPublished,
     AdoptRules,
-    /// The last: see [`CommandKind::ALL`].
     ChangeAccess,
+    /// The last: see [`CommandKind::ALL`].
+    SetOwnership,
 }
 
 /// Who sends it in the simulation.
@@ -51,7 +52,7 @@ pub enum Origin {
 
 impl CommandKind {
     /// Each at the place of its number, and so many as the last says: none can be left out.
-    pub const ALL: [CommandKind; CommandKind::ChangeAccess as usize + 1] = [
+    pub const ALL: [CommandKind; CommandKind::SetOwnership as usize + 1] = [
         CommandKind::OpenSession,
         CommandKind::AttachStream,
         CommandKind::DetachStream,
@@ -79,6 +80,7 @@ impl CommandKind {
         CommandKind::EventsPublished,
         CommandKind::AdoptRules,
         CommandKind::ChangeAccess,
+        CommandKind::SetOwnership,
     ];
 
     pub fn of(command: &Command) -> CommandKind {
@@ -112,6 +114,7 @@ impl CommandKind {
             Command::EventsPublished { .. } => CommandKind::EventsPublished,
             Command::AdoptRules { .. } => CommandKind::AdoptRules,
             Command::ChangeAccess(_) => CommandKind::ChangeAccess,
+            Command::SetOwnership { .. } => CommandKind::SetOwnership,
         }
     }
 
@@ -137,7 +140,8 @@ impl CommandKind {
             | CommandKind::KillSession
             | CommandKind::Reopen
             | CommandKind::SetLimits
-            | CommandKind::ChangeAccess => Origin::Operator,
+            | CommandKind::ChangeAccess
+            | CommandKind::SetOwnership => Origin::Operator,
             CommandKind::DetachStream => Origin::Stream,
             CommandKind::Abandon => Origin::UnaryCall,
             CommandKind::BeginTerm
@@ -176,6 +180,7 @@ impl CommandKind {
             CommandKind::EventsPublished => "published",
             CommandKind::AdoptRules => "adopt-rules",
             CommandKind::ChangeAccess => "change-access",
+            CommandKind::SetOwnership => "set-ownership",
         }
     }
 }

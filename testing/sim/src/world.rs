@@ -6,6 +6,7 @@ mod clients;
 mod messages;
 mod operator;
 mod restore;
+mod slot_controller;
 mod turns;
 
 use std::collections::BTreeMap;
@@ -15,6 +16,7 @@ use holdfast_replica::NodeId;
 use self::administrator::Administrator;
 use self::operator::Operator;
 use self::restore::{Backup, Remembered};
+use self::slot_controller::SlotController;
 use crate::agenda::Agenda;
 use crate::client::{self, Client, Write};
 use crate::clock::LocalClock;
@@ -53,6 +55,7 @@ pub(crate) struct World {
     pub(crate) active: Vec<ActiveFault>,
     pub(crate) operator: Operator,
     pub(crate) administrator: Administrator,
+    pub(crate) slot_controller: SlotController,
     pub(crate) backup: Option<Backup>,
     pub(crate) disaster_announced: bool,
     pub(crate) restored: Vec<Remembered>,
@@ -110,6 +113,8 @@ pub(crate) enum Due {
     Upgrade(usize),
     /// The administrator looks whether everything is allowed that should be.
     MendAccess,
+    /// The controller looks whether the group owns all slots that it should.
+    MendSlots,
     /// The operator asks for a change, for the so-manieth time.
     Ask {
         change: u64,
@@ -160,6 +165,7 @@ impl World {
             active: Vec::new(),
             operator: Operator::new(plan.settings.nodes),
             administrator: Administrator::default(),
+            slot_controller: SlotController::default(),
             backup: None,
             disaster_announced: false,
             restored: Vec::new(),
@@ -286,6 +292,7 @@ impl World {
             Due::Grow => self.grow(),
             Due::Upgrade(node) => self.upgrade(node),
             Due::MendAccess => self.mend_access(),
+            Due::MendSlots => self.mend_slots(),
             Due::Ask { change, attempt } => self.ask_for_change(change, attempt),
         }
     }

@@ -10,6 +10,7 @@ use crate::model::id::{
 };
 use crate::model::name::LockName;
 use crate::model::rules_version::RulesVersion;
+use crate::model::slot::{MapEpoch, SlotSet};
 use crate::model::time::{LogicalTime, Span};
 
 mod check;
@@ -108,6 +109,12 @@ pub enum Command {
     },
     /// An administrator changes who may do what. It is in force for all that follows in the log.
     ChangeAccess(Box<ChangeAccess>),
+    /// From here on the group owns these slots and no others, as of this epoch of the map. Refused unless the epoch is
+    /// higher than the one before.
+    SetOwnership {
+        epoch: MapEpoch,
+        slots: SlotSet,
+    },
 }
 
 /// The session that sends a request, and the number of the request.

@@ -9,6 +9,7 @@ use crate::model::command::{Intervention, Mode, Owner};
 use crate::model::id::{ActorId, FenceToken, PublicSessionId, RequestId, SessionId};
 use crate::model::name::{LockName, Names};
 use crate::model::outcome::Outcome;
+use crate::model::slot::{MapEpoch, SlotSet};
 use crate::model::time::LogicalTime;
 
 /// A change in the table. The leader acts on it: it answers the parked call, or notifies the holder. Every replica can
@@ -107,6 +108,12 @@ pub enum Event {
         /// Of the policy that is in force now.
         generation: u64,
     },
+    /// The group owns these slots from here on, and no others. It is not for clients: it is neither published nor
+    /// watched.
+    OwnershipChanged {
+        epoch: MapEpoch,
+        slots: SlotSet,
+    },
     /// The freeze of a prefix is over.
     Thawed {
         prefix: String,
@@ -114,11 +121,13 @@ pub enum Event {
 }
 
 impl Event {
-    /// Whether the event is published. A wait that ended with a grant is not: the grant has its own event.
+    /// Whether the event is published. A wait that ended with a grant is not: the grant has its own event. Nor is what
+    /// concerns no client.
     pub fn is_publishable(&self) -> bool {
         !matches!(
             self,
             Event::WaitEnded { outcome: Outcome::Granted(_) | Outcome::GrantedAll(_), .. }
+                | Event::OwnershipChanged { .. }
         )
     }
 }

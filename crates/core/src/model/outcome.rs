@@ -9,6 +9,7 @@ use crate::model::command::Mode;
 use crate::model::id::{ActorId, FenceToken, PublicSessionId, RequestId};
 use crate::model::name::LockName;
 use crate::model::publication::Publication;
+use crate::model::slot::MapEpoch;
 use crate::model::time::{LogicalTime, Span};
 
 /// The answer to a command. A [`Rejection`] is one of them: it is deterministic, replicated and as
@@ -77,7 +78,7 @@ pub enum Outcome {
     AccessChanged {
         generation: u64,
     },
-    /// Answer to commands without a caller: `DetachStream`, `BeginTerm`, `Tick`.
+    /// Answer to commands without a caller, as `DetachStream`, `BeginTerm`, `Tick`; and to `SetOwnership`.
     Done,
     Rejected(Rejection),
 }
@@ -220,9 +221,27 @@ pub enum Rejection {
     InvalidIdentity,
     /// `ChangeAccess` was not possible.
     AccessRefused(AccessRefusal),
+    /// This group does not own the slot of the lock, as of this epoch of the map. Another group does.
+    WrongGroup {
+        epoch: MapEpoch,
+    },
+    /// This group owns some locks of an acquire-all, and other groups own the others.
+    SeveralGroups {
+        epoch: MapEpoch,
+    },
+    /// `SetOwnership` of an epoch that is not higher than this one, which is in force.
+    StaleEpoch {
+        epoch: MapEpoch,
+    },
 }
 
 impl Rejection {
+    /// The refusal depends on which group owns which slots, and is not kept: the same request may succeed later, or
+    /// elsewhere.
+    pub fn is_of_placement(self) -> bool {
+        matches!(self, Rejection::WrongGroup { .. } | Rejection::SeveralGroups { .. })
+    }
+
     /// The table has no room for the request, or the session has no more of it.
     pub fn is_of_full_table(self) -> bool {
         matches!(
@@ -247,6 +266,26 @@ impl fmt::Display for Rejection {
                     f,
                     "the quota is used up: {of} {limit} {kind}, and may have no more; release some, or ask an \
                      administrator for more (holdfast access quota)"
+                );
+            }
+            Rejection::WrongGroup { epoch } => {
+                return write!(
+                    f,
+                    "another group of the cluster owns this lock (map epoch {epoch}); fetch the map again and send the \
+                     request to that group"
+                );
+            }
+            Rejection::SeveralGroups { epoch } => {
+                return write!(
+                    f,
+                    "the locks are in several groups of the cluster (map epoch {epoch}), and one acquire-all takes locks \
+                     of one group; put the same {{tag}} into all their names"
+                );
+            }
+            Rejection::StaleEpoch { epoch } => {
+                return write!(
+                    f,
+                    "the group has epoch {epoch} of the map already; read the map again and send a higher epoch"
                 );
             }
             Rejection::TooManyLocks { limit } => {
@@ -279,6 +318,9 @@ impl fmt::Display for Rejection {
             | Rejection::TooManyBytes { .. }
             | Rejection::SessionTooLarge { .. } => "the lock table is full",
             Rejection::QuotaExceeded { .. } => "the quota is used up",
+            Rejection::WrongGroup { .. }
+            | Rejection::SeveralGroups { .. }
+            | Rejection::StaleEpoch { .. } => "another group owns the slot",
             Rejection::InvalidLimits => {
                 "the limits are 64 KiB to 3 GiB, and 1 to 100,000,000 locks; give at least one of them"
             }

@@ -26,8 +26,10 @@ impl RulesVersion {
     pub const FIVE: RulesVersion = RulesVersion(5);
     /// The policy has quotas.
     pub const SIX: RulesVersion = RulesVersion(6);
+    /// The table owns some slots, and grants in no others.
+    pub const SEVEN: RulesVersion = RulesVersion(7);
     /// The newest that this build knows.
-    pub const NEWEST: RulesVersion = RulesVersion::SIX;
+    pub const NEWEST: RulesVersion = RulesVersion::SEVEN;
 
     pub fn number(self) -> u8 {
         self.0

@@ -145,7 +145,8 @@ impl LockTable {
             | Command::BeginTerm { .. }
             | Command::Tick
             | Command::EventsPublished { .. }
-            | Command::AdoptRules { .. } => true,
+            | Command::AdoptRules { .. }
+            | Command::SetOwnership { .. } => true,
             Command::Intervene(intervention) => may_intervene(grants, &intervention.action),
             Command::ChangeAccess(_) => grants.allow_cluster(Verb::Access),
         };
@@ -153,7 +154,7 @@ impl LockTable {
     }
 
     /// Such a request changes nothing, and its sender has to learn what it holds.
-    fn is_answered(&self, call: &Call) -> bool {
+    pub(super) fn is_answered(&self, call: &Call) -> bool {
         let session = self.session_map().get(&call.session);
         session.is_some_and(|session| session.knows(call.request))
     }

@@ -1,7 +1,7 @@
 //! Which requests can be granted: the rules of the modes.
 //!
-//! A request is granted when it conflicts with no holder and no waiter ahead of it, and when no lock delay and no
-//! freeze closes the lock. Exclusive conflicts with everything. Shared conflicts with everything but shared. A permit
+//! A request is granted when it conflicts with no holder and no waiter ahead of it, when no lock delay and no freeze
+//! closes the lock, and when the group owns its slot. Exclusive conflicts with everything. Shared conflicts with everything but shared. A permit
 //! conflicts with everything but permits, and with permits only when all are taken.
 
 use crate::model::command::{Acquire, Mode, Policy};
@@ -39,9 +39,11 @@ impl LockTable {
         waits && only_waits && has_queue() && !self.admits_newcomer(name, *mode)
     }
 
-    /// Whether the lock is frozen or closed by a lock delay, so that it is granted to no request.
+    /// Whether the lock is frozen, closed by a lock delay, or of another group, so that it is granted to no request.
     pub(crate) fn is_shut(&self, name: &LockName, lock: &Lock) -> bool {
-        lock.closed_until().is_some() || self.freezes_in_force().cover(name)
+        lock.closed_until().is_some()
+            || self.freezes_in_force().cover(name)
+            || !self.ownership().covers(name)
     }
 
     /// Whether it could be granted to the waiter at this place.

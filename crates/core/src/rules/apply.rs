@@ -37,9 +37,14 @@ impl LockTable {
         let before = events.len();
         let checked = command.check_under(self.limits(), self.rules());
         let permit = || grants.map_or(Ok(()), |grants| self.permit(&command, &grants));
-        let outcome = match checked.and_then(|()| permit()) {
+        let owned = || self.check_ownership(&command);
+        let outcome = match checked.and_then(|()| permit()).and_then(|()| owned()) {
             Ok(()) => self.carry_out(command, events),
-            Err(rejection) => Outcome::Rejected(rejection),
+            Err(rejection) => {
+                #[cfg(feature = "planted")]
+                self.keep_wrong_group(&command, rejection);
+                Outcome::Rejected(rejection)
+            }
         };
         self.promote_freed(in_tick, events);
         self.continue_deferred(in_tick, events);
@@ -80,6 +85,7 @@ impl LockTable {
                 Outcome::Done
             }
             Command::ChangeAccess(change) => self.change_access(change, events),
+            Command::SetOwnership { epoch, slots } => self.change_ownership(epoch, slots, events),
         }
     }
 

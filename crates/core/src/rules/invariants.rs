@@ -94,6 +94,11 @@ impl LockTable {
             "the table takes {bytes} bytes, counted {}",
             self.size_bytes()
         );
+        let ownership = self.ownership();
+        ensure!(
+            ownership.epoch().0 > 0 || ownership.slots().is_all(),
+            "slots are missing at epoch 0, when the group has all of them"
+        );
         ensure!(self.table_limits().are_possible(), "the limits of the table are impossible");
         ensure!(deadlines == *self.deadlines(), "the index of deadlines is not exact");
         ensure!(closed == *self.closed_locks(), "the index of closed locks is not exact");
@@ -126,6 +131,10 @@ impl LockTable {
             ensure!(
                 !session.waits.contains(request),
                 "session {public} waits for what is answered"
+            );
+            ensure!(
+                !matches!(answer.reply, Reply::Rejected(rejection) if rejection.is_of_placement()),
+                "session {public} keeps the refusal of a group that does not own the slot"
             );
             let held = session.held_by(request);
             ensure!(

@@ -164,7 +164,7 @@ impl LockTable {
             let frozen = self.freezes_in_force().cover(name);
             #[cfg(feature = "planted")]
             let frozen = frozen && !crate::planted::Bug::FreezeLetsPromotionPass.is_active();
-            if lock.closed_until().is_some() || frozen {
+            if lock.closed_until().is_some() || frozen || !self.ownership().covers(name) {
                 return;
             }
             let Some((ticket, waiter)) = lock.queue().after(passed) else { return };

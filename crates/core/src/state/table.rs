@@ -29,6 +29,7 @@ use crate::state::dense_map::DenseMap;
 use crate::state::ended_sessions::EndedSessions;
 use crate::state::freezes::Freezes;
 use crate::state::lock::Lock;
+use crate::state::ownership::Ownership;
 use crate::state::session::Session;
 use crate::state::size;
 use crate::state::snapshot_map::SnapshotMap;
@@ -60,6 +61,8 @@ pub struct LockTable {
     pub(super) deferred: Deferred,
     /// Who may do what; empty before rules 4.
     pub(super) access: Access,
+    /// All slots before rules 7.
+    pub(super) ownership: Ownership,
     // What follows can be computed from the above, and is not in the snapshot.
     pub(super) deadlines: Deadlines,
     pub(super) public_ids: BTreeSet<(PublicSessionId, SessionId)>,
@@ -109,6 +112,7 @@ impl LockTable {
             publication: None,
             deferred: Deferred::default(),
             access: Access::default(),
+            ownership: Ownership::default(),
             compiled_grants: CompiledGrants::default(),
             deadlines: Deadlines::default(),
             public_ids: BTreeSet::new(),
@@ -197,6 +201,11 @@ impl LockTable {
     /// Who may do what.
     pub fn access(&self) -> &Access {
         &self.access
+    }
+
+    /// The slots in which the table grants.
+    pub fn ownership(&self) -> &Ownership {
+        &self.ownership
     }
 
     /// The rules that the table follows.

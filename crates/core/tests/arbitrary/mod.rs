@@ -6,8 +6,9 @@ use holdfast_core::command::{
 };
 use holdfast_core::{
     AccessChange, ActorId, ChangeAccess, Command, FenceToken, Identity, LockName, LogIndex,
-    LogicalTime, Pattern, Principal, PublicSessionId, Quota, QuotaSubject, RequestId, RoleName,
-    Rule, RulesVersion, SessionId, Span, StreamId, TokenId, TokenRecord, Verb, Verbs,
+    LogicalTime, MapEpoch, Pattern, Principal, PublicSessionId, Quota, QuotaSubject, RequestId,
+    RoleName, Rule, RulesVersion, SessionId, Slot, SlotSet, Span, StreamId, TokenId, TokenRecord,
+    Verb, Verbs,
 };
 use proptest::prelude::*;
 
@@ -48,9 +49,26 @@ pub(crate) fn command() -> impl Strategy<Value = Command> {
         2 => (0_u64..40, 0_u64..400, 0_u64..4).prop_map(|(through, index, term)| {
             Command::EventsPublished { through, index: LogIndex(index), term }
         }),
-        1 => prop_oneof![Just(RulesVersion::ONE), Just(RulesVersion::TWO), Just(RulesVersion::THREE), Just(RulesVersion::FOUR), Just(RulesVersion::FIVE), Just(RulesVersion::SIX)]
+        1 => prop_oneof![Just(RulesVersion::ONE), Just(RulesVersion::TWO), Just(RulesVersion::THREE), Just(RulesVersion::FOUR), Just(RulesVersion::FIVE), Just(RulesVersion::SIX), Just(RulesVersion::SEVEN)]
             .prop_map(|version| Command::AdoptRules { version }),
         3 => change_of_access().prop_map(Command::ChangeAccess),
+        3 => (0_u64..40, slots()).prop_map(|(epoch, slots)| Command::SetOwnership {
+            epoch: MapEpoch(epoch),
+            slots,
+        }),
+    ]
+}
+
+/// All slots, or all but those of some names.
+fn slots() -> impl Strategy<Value = SlotSet> {
+    let but_some = proptest::sample::subsequence(NAMES.to_vec(), 1..=NAMES.len());
+    prop_oneof![
+        2 => Just(SlotSet::ALL),
+        2 => but_some.prop_map(|names| {
+            let mut slots = SlotSet::ALL;
+            names.iter().for_each(|name| slots.remove(Slot::of(name)));
+            slots
+        }),
     ]
 }
 

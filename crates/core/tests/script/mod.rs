@@ -8,8 +8,8 @@ use holdfast_core::command::{
 };
 use holdfast_core::{
     AccessChange, ActorId, ChangeAccess, Command, FenceToken, Identity, Limits, LockTable,
-    LogIndex, LogicalTime, Principal, PublicSessionId, Quota, QuotaSubject, RequestId, RoleName,
-    Span, StreamId,
+    LogIndex, LogicalTime, MapEpoch, Principal, PublicSessionId, Quota, QuotaSubject, RequestId,
+    RoleName, Slot, SlotSet, Span, StreamId,
 };
 
 use crate::world::{World, lock_name};
@@ -50,6 +50,11 @@ fn run(world: &mut World, line: &str, output: &mut String) {
         "operator" => operator_command(world, words[1], &words[2..], &arguments),
         "administrator" => administrator_command(words[1], words[2], &arguments),
         "published" => published(words[1], &arguments),
+        "own" => own(words[1], &arguments),
+        "slot" => {
+            let slot = Slot::of(words[1]);
+            return writeln!(output, "{} is in slot {slot}", words[1]).unwrap();
+        }
         "begin-term" => Command::BeginTerm { grace: Span::from_ms(ms(words[1])) },
         who => session_command(world, who, words[1], &words[2..], &arguments),
     };
@@ -67,6 +72,19 @@ fn published(through: &str, arguments: &Arguments<'_>) -> Command {
         index: LogIndex(arguments.number("at").unwrap_or(0)),
         term: arguments.number("term").unwrap_or(0),
     }
+}
+
+/// `own all epoch=2`, or `own all epoch=1 but=wallet,keys`: all slots except those of these names; or `own nothing
+/// epoch=1`.
+fn own(which: &str, arguments: &Arguments<'_>) -> Command {
+    let mut slots = match which {
+        "all" => SlotSet::ALL,
+        "nothing" => SlotSet::empty(),
+        other => panic!("unknown slots {other}"),
+    };
+    let names = arguments.text("but").into_iter().flat_map(|names| names.split(','));
+    names.for_each(|name| slots.remove(Slot::of(name)));
+    Command::SetOwnership { epoch: MapEpoch(arguments.number("epoch").expect("epoch=N")), slots }
 }
 
 fn session_command(

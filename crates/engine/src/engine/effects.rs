@@ -142,6 +142,7 @@ impl<H: Host> Engine<H> {
             | Event::Reopened { .. }
             | Event::Intervened(_)
             | Event::AccessChanged { .. }
+            | Event::OwnershipChanged { .. }
             | Event::Thawed { .. } => {}
         }
     }

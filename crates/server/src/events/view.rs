@@ -119,6 +119,8 @@ impl EventView<'_> {
                 detail: access_words(change, *generation),
                 ..of_kind(EventKind::AccessChanged)
             },
+            // Neither a watch nor the audit shows it.
+            Event::OwnershipChanged { .. } => of_kind(EventKind::Unspecified),
             Event::Thawed { prefix } => {
                 EventView { names: NamesView::One(prefix), ..of_kind(EventKind::Thawed) }
             }
@@ -204,6 +206,7 @@ pub(crate) fn kind(event: &Event) -> i32 {
         Event::Reopened { .. } => EventKind::Reopened,
         Event::Thawed { .. } => EventKind::Thawed,
         Event::AccessChanged { .. } => EventKind::AccessChanged,
+        Event::OwnershipChanged { .. } => EventKind::Unspecified,
         Event::Intervened(intervention) => match &intervention.action {
             Action::Freeze { .. } => EventKind::Frozen,
             _ => EventKind::Intervened,

@@ -94,7 +94,8 @@ impl Kind {
             | Command::Tick
             | Command::EventsPublished { .. }
             | Command::AdoptRules { .. }
-            | Command::ChangeAccess(_) => Kind::Internal,
+            | Command::ChangeAccess(_)
+            | Command::SetOwnership { .. } => Kind::Internal,
         }
     }
 }

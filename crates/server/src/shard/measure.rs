@@ -117,6 +117,7 @@ pub(super) fn event(metrics: &Metrics, at: LogicalTime, event: &Event) {
         | Event::Proclaimed { .. }
         | Event::Reopened { .. }
         | Event::AccessChanged { .. }
+        | Event::OwnershipChanged { .. }
         | Event::Thawed { .. } => {}
     }
 }

@@ -144,6 +144,7 @@ MESSAGES: Dict[str, Fields] = {
         4: ("may_have_happened", "bool", False),
         5: ("leader", "string", False),
         6: ("retry_after_ms", "uint64", False),
+        7: ("map_epoch", "uint64", False),
     },
     "Frozen": {
         1: ("prefix", "string", False),
@@ -493,6 +494,8 @@ REASONS: Dict[int, str] = {
     100: "invalid_access",
     101: "quota_exceeded",
     102: "rate_limited",
+    103: "wrong_group",
+    104: "several_groups",
 }
 #: Why a hold or a session ended.
 END_REASONS: Dict[int, str] = {

@@ -75,6 +75,7 @@ pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
                 | Event::Reopened { .. }
                 | Event::Intervened(_)
                 | Event::AccessChanged { .. }
+                | Event::OwnershipChanged { .. }
                 | Event::Thawed { .. } => continue,
             };
             if let Some(has) = living.get_mut(session) {

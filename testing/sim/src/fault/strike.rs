@@ -196,6 +196,7 @@ impl World {
             // It began with the run, or it does not come.
             FaultKind::WildClock => return None,
             FaultKind::Revocation => self.revoke()?,
+            FaultKind::SlotsTaken => self.take_slots()?,
         })
     }
 
@@ -361,6 +362,7 @@ impl World {
         self.trace.line(self.now, || format!("fault {number} {} is over", kind.name()));
         match undo {
             Undo::GiveRightsBack => self.give_rights_back(),
+            Undo::GiveSlotsBack => self.give_slots_back(),
             Undo::Nothing | Undo::StopTransfers | Undo::StopRumours => {}
             Undo::StopCrashing(node) => {
                 self.network.improve(number);

@@ -243,6 +243,7 @@ impl Account {
             }
             // The commands of the model have no identities.
             Event::AccessChanged { .. } => return Err(String::from("the policy was changed")),
+            Event::OwnershipChanged { .. } => return Err(String::from("slots were taken")),
             Event::Refused { .. } | Event::Proclaimed { .. } => {}
         }
         Ok(())

@@ -19,7 +19,7 @@ pub(super) enum Caller {
     Client(ReplyTo),
     /// What tells how far events are published.
     Publisher(PublishedMark),
-    /// It looks at the policy instead.
+    /// It looks at the table instead.
     Administrator,
 }
 

@@ -164,9 +164,8 @@ impl Node {
                 Incoming::Change { number, change } => {
                     engine.change_membership(GROUP, change, number);
                 }
-                Incoming::ChangeAccess(change) => {
-                    let command = Command::ChangeAccess(change);
-                    engine.call(GROUP, command, Caller::Administrator, None);
+                Incoming::Administer(command) => {
+                    engine.call(GROUP, *command, Caller::Administrator, None);
                 }
                 Incoming::Backup => engine.read(GROUP, Query::Snapshot, Reader::Backup),
                 Incoming::Removed => engine.removed(),

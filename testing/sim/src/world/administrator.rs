@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_core::{
-    AccessChange, ChangeAccess, Event, Pattern, Quota, QuotaSubject, RoleName, Roles, Rule, Scope,
-    Verb, Verbs,
+    AccessChange, ChangeAccess, Command, Event, Pattern, Quota, QuotaSubject, RoleName, Roles,
+    Rule, Scope, Verb, Verbs,
 };
 
 use crate::client::principal;
@@ -125,8 +125,9 @@ impl World {
         let (by, identity, expected) = ("cert:administrator".into(), None, None);
         let changes = [change].into();
         let change = ChangeAccess { by, identity, expected, changes, end_sessions };
+        let command = Command::ChangeAccess(Box::new(change));
         let after = self.fault_rng.between(200, 50_000);
-        self.schedule_input(leader, Incoming::ChangeAccess(Box::new(change)), after);
+        self.schedule_input(leader, Incoming::Administer(Box::new(command)), after);
         Some(())
     }
 

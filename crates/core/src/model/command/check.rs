@@ -72,7 +72,8 @@ impl Command {
             | Command::BeginTerm { .. }
             | Command::Tick
             | Command::EventsPublished { .. }
-            | Command::AdoptRules { .. } => Ok(()),
+            | Command::AdoptRules { .. }
+            | Command::SetOwnership { .. } => Ok(()),
             Command::ChangeAccess(change) => check_change_of_access(change, limits),
         }
     }
@@ -81,6 +82,7 @@ impl Command {
     /// Adopting them is what every member has to be able to read first.
     pub fn rules_needed(&self) -> RulesVersion {
         match self {
+            Command::SetOwnership { .. } => RulesVersion::SEVEN,
             Command::Intervene(Intervention { identity: Some(_), .. }) => RulesVersion::FIVE,
             Command::ChangeAccess(change) if change.sets_quotas() => RulesVersion::SIX,
             Command::ChangeAccess(change) if change.identity.is_some() => RulesVersion::FIVE,
@@ -177,7 +179,8 @@ impl Command {
             | Command::Tick
             | Command::EventsPublished { .. }
             | Command::AdoptRules { .. }
-            | Command::ChangeAccess(_) => None,
+            | Command::ChangeAccess(_)
+            | Command::SetOwnership { .. } => None,
         }
     }
 }

@@ -15,6 +15,7 @@ use crate::model::id::{
     ActorId, FenceToken, LogIndex, PublicSessionId, RequestId, SessionId, StreamId,
 };
 use crate::model::rules_version::RulesVersion;
+use crate::model::slot::{MapEpoch, SlotSet};
 use crate::model::time::{LogicalTime, Span};
 
 const OPEN_SESSION: u8 = 1;
@@ -45,6 +46,7 @@ const CHANGE_ACCESS: u8 = 22;
 const INTERVENE_AS: u8 = 23;
 /// Followed by the identity, unlike [`CHANGE_ACCESS`].
 const CHANGE_ACCESS_AS: u8 = 24;
+const SET_OWNERSHIP: u8 = 25;
 
 impl Command {
     pub(crate) fn encode(&self, sink: &mut impl Sink) {
@@ -148,6 +150,11 @@ impl Command {
                 change.write(sink);
                 write_identity(change.identity.as_deref(), sink);
             }
+            Command::SetOwnership { epoch, slots } => {
+                sink.u8(SET_OWNERSHIP);
+                sink.varint(epoch.0);
+                slots.write(sink);
+            }
         }
     }
 
@@ -238,6 +245,10 @@ impl Command {
                 change.identity = Some(Identity::read(reader)?);
                 Command::ChangeAccess(Box::new(change))
             }
+            SET_OWNERSHIP if version >= 8 => Command::SetOwnership {
+                epoch: MapEpoch(reader.varint()?),
+                slots: SlotSet::read(reader)?,
+            },
             tag => return Err(DecodeError::UnknownTag { what: "command", tag }),
         })
     }

@@ -19,6 +19,7 @@ use crate::state::ended_sessions::End;
 use crate::state::freezes::Freeze;
 use crate::state::hold::Hold;
 use crate::state::lock::Lock;
+use crate::state::ownership::Ownership;
 use crate::state::queue::{Ticket, Waiter};
 use crate::state::table::LockTable;
 use crate::state::wait::Wait;
@@ -47,6 +48,9 @@ impl LockTable {
         }
         if self.rules >= RulesVersion::FOUR {
             self.access = Access::read(reader, self.rules)?;
+        }
+        if self.rules >= RulesVersion::SEVEN {
+            self.ownership = Ownership::read(reader)?;
         }
         let mut waits = Vec::new();
         while reader.bool("list of sessions")? {

@@ -87,6 +87,9 @@ impl LockTable {
         if self.rules >= RulesVersion::FOUR {
             self.access.write(sink, self.rules);
         }
+        if self.rules >= RulesVersion::SEVEN {
+            self.ownership.write(sink);
+        }
     }
 
     fn write_deferred(&self, sink: &mut impl Sink) {

@@ -10,6 +10,7 @@ use crate::model::rules_version::RulesVersion;
 use crate::model::table_limits::TableLimits;
 use crate::state::deferred::Deferred;
 use crate::state::freezes::Freeze;
+use crate::state::ownership::Ownership;
 use crate::state::size;
 use crate::state::table::LockTable;
 
@@ -57,6 +58,10 @@ impl LockTable {
     pub(crate) fn set_rules(&mut self, rules: RulesVersion) {
         self.rules = self.rules.max(rules);
         self.compiled_grants.forget();
+    }
+
+    pub(crate) fn set_ownership(&mut self, ownership: Ownership) {
+        self.ownership = ownership;
     }
 
     pub(crate) fn set_publication(&mut self, publication: Publication) {

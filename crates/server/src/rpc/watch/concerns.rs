@@ -20,6 +20,8 @@ pub(super) fn concerns(event: &Event, watched: &Scope) -> bool {
         | Event::Reopened { name } => under(name),
         // For the audit.
         Event::AccessChanged { .. } => false,
+        // For no client.
+        Event::OwnershipChanged { .. } => false,
         // The grant is told by itself.
         Event::WaitEnded { outcome: Outcome::Granted(_) | Outcome::GrantedAll(_), .. } => false,
         Event::Refused { names, .. } | Event::WaitEnded { names, .. } => {

@@ -146,7 +146,10 @@ fn approximate_bytes(event: &Event) -> usize {
             names.iter().map(|name| name.len()).sum()
         }
         Event::Intervened(_) | Event::AccessChanged { .. } => FRAME_BYTES_TARGET / 64,
-        Event::SessionOpened { .. } | Event::SessionEnded { .. } | Event::Thawed { .. } => 0,
+        Event::SessionOpened { .. }
+        | Event::SessionEnded { .. }
+        | Event::OwnershipChanged { .. }
+        | Event::Thawed { .. } => 0,
     };
     WITHOUT_TEXTS + texts
 }

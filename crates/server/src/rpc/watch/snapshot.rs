@@ -76,6 +76,7 @@ impl SnapshotExtent {
             | Event::SessionEnded { .. }
             | Event::Intervened(_)
             | Event::AccessChanged { .. }
+            | Event::OwnershipChanged { .. }
             | Event::Thawed { .. } => index <= self.start().index,
         }
     }

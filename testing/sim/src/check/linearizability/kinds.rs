@@ -4,15 +4,17 @@
 
 use std::collections::BTreeSet;
 
-use holdfast_core::LockName;
 use holdfast_core::command::{Action, Mode};
+use holdfast_core::{Event, LockName, Slot, SlotSet};
 
-use crate::history::{History, Input};
+use crate::history::{Happening, History, Input};
 
 #[derive(Debug, Default)]
 pub(super) struct Kinds<'a> {
     mixed: BTreeSet<&'a LockName>,
     prefixes: BTreeSet<&'a str>,
+    /// The slots that the group had at some time.
+    slots: Vec<&'a SlotSet>,
 }
 
 impl<'a> Kinds<'a> {
@@ -46,11 +48,18 @@ impl<'a> Kinds<'a> {
                 _ => {}
             }
         }
+        kinds.slots.extend(history.replicated.iter().filter_map(|record| match &record.what {
+            Happening::Event(Event::OwnershipChanged { slots, .. }) => Some(slots),
+            _ => None,
+        }));
         kinds
     }
 
-    /// Held exclusively, and only its holder and time can end it.
+    /// Held exclusively, only its holder and time can end it, and the group has always owned its slot.
     pub(super) fn is_plain(&self, name: &LockName) -> bool {
-        !self.mixed.contains(name) && !self.prefixes.iter().any(|prefix| name.starts_with(prefix))
+        let slot = Slot::of(name);
+        !self.mixed.contains(name)
+            && !self.prefixes.iter().any(|prefix| name.starts_with(prefix))
+            && self.slots.iter().all(|slots| slots.contains(slot))
     }
 }
