@@ -12,7 +12,9 @@ mod connections;
 mod http;
 mod kafka;
 mod listen;
+mod outgoing_tls;
 mod tls;
+mod tracing;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -22,6 +24,7 @@ use holdfast_jwt::JwtConfig;
 use holdfast_service::{AuthMode, OnAuditFailure};
 use serde::{Deserialize, Deserializer, de};
 
+pub use self::tracing::TracingConfig;
 pub use address::{Address, AddressError};
 pub use check::CheckError;
 #[cfg(test)]
@@ -30,8 +33,9 @@ pub use connections::ConnectionsConfig;
 use holdfast_proto::peer_v1::Timing;
 use holdfast_replica::NodeId;
 pub use http::HttpConfig;
-pub use kafka::KafkaConfig;
+pub use kafka::{KafkaConfig, SaslConfig, SaslMechanism};
 pub use listen::ListenConfig;
+pub use outgoing_tls::OutgoingTlsConfig;
 pub use tls::{PeerTlsConfig, TlsConfig};
 
 /// The settings of one node.
@@ -135,14 +139,6 @@ pub enum LogFormat {
     Text,
     /// One JSON object a line, for programs.
     Json,
-}
-
-/// Where spans go, by OpenTelemetry's protocol over gRPC.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TracingConfig {
-    /// Such as `http://127.0.0.1:4317`.
-    pub endpoint: String,
 }
 
 /// The audit file.

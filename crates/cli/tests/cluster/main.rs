@@ -43,6 +43,7 @@ mod interventions;
 mod json_shapes;
 mod jwt_and_rotation;
 mod kafka;
+mod kafka_secured;
 mod known_client_bugs;
 mod lease_end;
 mod library_examples;
