@@ -193,6 +193,12 @@ pub enum ConfigError {
     Read { path: PathBuf, source: std::io::Error },
     #[error("cannot read the secret for the dashboard's actions from {}: {source}", path.display())]
     Secret { path: PathBuf, source: std::io::Error },
+    #[error(
+        "{} has the secret for the dashboard's actions, and other users of this machine can read it: `chmod 600 {}`",
+        path.display(),
+        path.display()
+    )]
+    SecretIsReadable { path: PathBuf },
     #[error("the configuration file is not valid: {0}")]
     Parse(#[from] Box<toml::de::Error>),
     #[error("the configuration cannot work: {0}")]

@@ -41,6 +41,7 @@ mod node;
 mod offline;
 mod outbox;
 mod peers;
+mod private_file;
 mod readiness;
 mod rpc;
 mod shard;

@@ -61,6 +61,7 @@ mod prometheus;
 mod quotas;
 mod recovery;
 mod rejected_peers;
+mod reload_under_load;
 mod replacement;
 mod restore_tokens;
 mod secure;

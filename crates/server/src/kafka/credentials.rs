@@ -12,6 +12,7 @@ use rskafka::client::{Credentials as UserAndPassword, SaslConfig as Sasl};
 use rustls::ClientConfig;
 
 use crate::config::{KafkaConfig, OutgoingTlsConfig, SaslConfig, SaslMechanism};
+use crate::private_file::is_readable_by_others;
 use crate::transport::TlsError;
 
 const TABLE: &str = "kafka.tls";
@@ -97,20 +98,6 @@ fn read_password(path: &Path) -> Result<String, KafkaFileError> {
     Ok(password.to_owned())
 }
 
-/// What belongs to this user is for this user alone. A file of another owner, such as a secret that is mounted into a
-/// container, may be readable by its group.
-#[cfg(unix)]
-fn is_readable_by_others(metadata: &fs::Metadata) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    let is_own = metadata.uid() == rustix::process::geteuid().as_raw();
-    metadata.mode() & if is_own { 0o077 } else { 0o007 } != 0
-}
-
-#[cfg(not(unix))]
-fn is_readable_by_others(_: &fs::Metadata) -> bool {
-    false
-}
-
 #[cfg(test)]
 #[cfg(unix)]
 mod tests {
@@ -133,10 +120,10 @@ mod tests {
             write(&path, "hunter2", mode);
             assert!(refused(&path).contains("chmod 600"), "{mode:o}: {}", refused(&path));
         }
-        for text in ["", "\n", "one\ntwo\n", &"x".repeat(9_000)] {
+        for text in ["", "\n", "hunter2\nhunter3\n", &"x".repeat(9_000)] {
             write(&path, text, 0o600);
             assert!(refused(&path).contains("has no password"), "{}", refused(&path));
-            assert!(!refused(&path).contains("one"));
+            assert!(!refused(&path).contains("hunter"));
         }
         write(&path, " with spaces \r\n", 0o600);
         assert_eq!(read_password(&path).unwrap(), " with spaces ");
