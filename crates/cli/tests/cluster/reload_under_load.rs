@@ -42,7 +42,7 @@ async fn nodes_that_reload_all_the_time_and_get_new_certificates_lose_no_session
         let tls = Tls::new(secured.path("certs/ca.pem"));
         let builder = Client::builder().tls(tls).auth_file(secured.path("worker"));
         let client = builder.connect(&secured.cluster.endpoints()).await.unwrap();
-        let guard = client.lock(&format!("held/{number}")).acquire().await.unwrap();
+        let guard = client.lock(format!("held/{number}")).acquire().await.unwrap();
         guards.push((guard.token().unwrap(), guard));
         working.push(tokio::spawn(work(client, format!("work/{number}"), has_ended.clone())));
     }
