@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::exit::{Code, Problem};
+use crate::otlp;
 use crate::output;
 use crate::server;
 use crate::stop_signal::StopSignal;
@@ -125,7 +126,10 @@ pub(crate) async fn run(args: DevArgs) -> Result<ExitCode, Problem> {
     };
     let mut nodes = Vec::new();
     let tracing = args.otlp_endpoint.filter(|endpoint| !endpoint.is_empty());
-    let tracing = tracing.map(|endpoint| TracingConfig { endpoint });
+    let tracing = tracing.map(|endpoint| {
+        let tls = otlp::tls(&endpoint, None);
+        TracingConfig { endpoint, tls }
+    });
     for mut config in configs {
         config.tracing.clone_from(&tracing);
         config.http.actions_secret_file.clone_from(&args.actions_secret_file);

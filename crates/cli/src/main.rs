@@ -49,6 +49,7 @@ mod observe;
 mod obstacle;
 mod one_shot;
 mod open_session;
+mod otlp;
 mod output;
 mod owner;
 mod queue_display;

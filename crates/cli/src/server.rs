@@ -14,6 +14,7 @@ use tokio::time::timeout;
 
 use crate::exit::{Code, Problem};
 use crate::log::{self, LogControl};
+use crate::otlp;
 use crate::output;
 use crate::stop_signal::StopSignal;
 use crate::systemd::{self, Systemd};
@@ -100,7 +101,8 @@ pub(crate) async fn run(args: ServerArgs) -> Result<ExitCode, Problem> {
         }
     }
     if let Some(endpoint) = args.otlp_endpoint.filter(|endpoint| !endpoint.is_empty()) {
-        config.tracing = Some(TracingConfig { endpoint });
+        let tls = otlp::tls(&endpoint, config.tracing.and_then(|tracing| tracing.tls));
+        config.tracing = Some(TracingConfig { endpoint, tls });
     }
     let format = args.log_format.map_or(config.log_format, LogFormat::from);
     let filter = config.log.as_deref().unwrap_or(DEFAULT_FILTER);
@@ -206,7 +208,10 @@ async fn serve(node: &mut Node, stop: &mut StopSignal, format: LogFormat) -> Opt
 
 pub(crate) fn cannot_start(error: StartError) -> Problem {
     let code = match error {
-        StartError::Config(_) | StartError::Tls(_) => Code::Usage,
+        StartError::Config(_)
+        | StartError::Tls(_)
+        | StartError::Spans(_)
+        | StartError::Kafka(_) => Code::Usage,
         _ => Code::Unavailable,
     };
     Problem::new(code, error.to_string())

@@ -5,11 +5,11 @@
 
 use std::time::Duration;
 
-use holdfast_spans::{Exporter, Kind, Span, TraceParent};
+use holdfast_spans::{Exporter, Kind, ReceiverTls, Span, TraceParent};
 
+use crate::otlp::{self, ENDPOINT, variable};
 use crate::output;
 
-const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 const PARENT: &str = "TRACEPARENT";
 /// A receiver that is away must not keep a command from ending.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -24,11 +24,12 @@ pub(crate) struct Traced {
 impl Traced {
     /// The acquire begins. To be called within tokio.
     pub(crate) fn begin(locks: &str) -> Traced {
-        let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
         let around = variable(PARENT).and_then(|text| text.parse().ok());
         let exporter = variable(ENDPOINT).and_then(|endpoint| {
             let instance = std::process::id().to_string();
-            Exporter::start(&endpoint, "holdfast-cli", &instance)
+            let tls = otlp::tls(&endpoint, None);
+            let tls = tls.map(|tls| ReceiverTls::new(&tls.ca, tls.identity()));
+            Exporter::start(&endpoint, tls, "holdfast-cli", &instance)
                 .inspect_err(|error| output::message(&error.to_string()))
                 .ok()
         });

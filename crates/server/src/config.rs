@@ -12,7 +12,9 @@ mod connections;
 mod http;
 mod kafka;
 mod listen;
+mod outgoing_tls;
 mod tls;
+mod tracing;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -22,6 +24,7 @@ use holdfast_jwt::JwtConfig;
 use holdfast_service::{AuthMode, OnAuditFailure};
 use serde::{Deserialize, Deserializer, de};
 
+pub use self::tracing::TracingConfig;
 pub use address::{Address, AddressError};
 pub use check::CheckError;
 #[cfg(test)]
@@ -30,8 +33,9 @@ pub use connections::ConnectionsConfig;
 use holdfast_proto::peer_v1::Timing;
 use holdfast_replica::NodeId;
 pub use http::HttpConfig;
-pub use kafka::KafkaConfig;
+pub use kafka::{KafkaConfig, SaslConfig, SaslMechanism};
 pub use listen::ListenConfig;
+pub use outgoing_tls::OutgoingTlsConfig;
 pub use tls::{PeerTlsConfig, TlsConfig};
 
 /// The settings of one node.
@@ -137,14 +141,6 @@ pub enum LogFormat {
     Json,
 }
 
-/// Where spans go, by OpenTelemetry's protocol over gRPC.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TracingConfig {
-    /// Such as `http://127.0.0.1:4317`.
-    pub endpoint: String,
-}
-
 /// The audit file.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -197,6 +193,12 @@ pub enum ConfigError {
     Read { path: PathBuf, source: std::io::Error },
     #[error("cannot read the secret for the dashboard's actions from {}: {source}", path.display())]
     Secret { path: PathBuf, source: std::io::Error },
+    #[error(
+        "{} has the secret for the dashboard's actions, and other users of this machine can read it: `chmod 600 {}`",
+        path.display(),
+        path.display()
+    )]
+    SecretIsReadable { path: PathBuf },
     #[error("the configuration file is not valid: {0}")]
     Parse(#[from] Box<toml::de::Error>),
     #[error("the configuration cannot work: {0}")]

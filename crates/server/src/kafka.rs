@@ -11,7 +11,9 @@
 //! Two leaders may publish for a moment, the old one not knowing yet. Both send the same events in the same order,
 //! so this too is only a repetition.
 
+mod advice;
 mod broker;
+mod credentials;
 mod elections;
 mod murmur;
 mod outbox;
@@ -24,6 +26,8 @@ use holdfast_replica::Leadership;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
+use self::credentials::Credentials;
+pub use self::credentials::KafkaFileError;
 use self::elections::Elections;
 use crate::audit::Lines;
 use crate::config::KafkaConfig;
@@ -48,6 +52,11 @@ pub(crate) struct Publisher {
     elections: Elections,
     /// Up to here sessions are known.
     noted: Position,
+}
+
+/// Reads all files that the settings name, so that a node does not start with wrong ones.
+pub(crate) fn check_files(settings: &KafkaConfig) -> Result<(), KafkaFileError> {
+    Credentials::load(settings).map(|_| ())
 }
 
 impl Publisher {

@@ -41,6 +41,7 @@ mod node;
 mod offline;
 mod outbox;
 mod peers;
+mod private_file;
 mod readiness;
 mod rpc;
 mod shard;
@@ -56,14 +57,15 @@ pub use access_reset::{ResetError, reset_access};
 pub use audit::{AuditFileError, utc};
 pub use config::{
     Address, AddressError, AuditConfig, AuthConfig, CheckError, ConfigError, ConnectionsConfig,
-    HttpConfig, KafkaConfig, ListenConfig, LogFormat, MemberConfig, NodeConfig, PeerTlsConfig,
-    TlsConfig, TracingConfig,
+    HttpConfig, KafkaConfig, ListenConfig, LogFormat, MemberConfig, NodeConfig, OutgoingTlsConfig,
+    PeerTlsConfig, SaslConfig, SaslMechanism, TlsConfig, TracingConfig,
 };
 pub use connections::TooFewDescriptors;
 pub use durable_file::FileError;
 pub use holdfast_service::AuthMode;
 pub use identity::IdentityError;
 pub use initial_members::InitialMembersError;
+pub use kafka::KafkaFileError;
 pub use known_peers::KnownPeersError;
 pub use node::{CredentialReloader, Liveness, Node, ReloadError, StartError};
 pub use offline::{

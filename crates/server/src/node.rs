@@ -8,7 +8,7 @@ use std::time::Duration;
 use holdfast_jwt::{JwtError, JwtKeys};
 use holdfast_replica::Leadership;
 use holdfast_service::{AuditGate, Service};
-use holdfast_spans::{ExportError, Exporter};
+use holdfast_spans::{ExportError, Exporter, ReceiverTls};
 use holdfast_tls::RemoteCertificate;
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
@@ -26,7 +26,7 @@ use crate::events::EventRing;
 use crate::http;
 use crate::identity::{Identity, IdentityError};
 use crate::initial_members::{self, InitialMembersError};
-use crate::kafka::Publisher;
+use crate::kafka::{self, KafkaFileError, Publisher};
 use crate::known_peers::{KnownPeers, KnownPeersError};
 use crate::leaderless_warning;
 use crate::loop_watchdog::LoopWatchdog;
@@ -155,6 +155,8 @@ pub enum StartError {
     #[error(transparent)]
     Spans(#[from] ExportError),
     #[error(transparent)]
+    Kafka(#[from] KafkaFileError),
+    #[error(transparent)]
     Shard(#[from] ShardError),
     #[error("the start was broken off: {0}")]
     BrokenOff(#[from] tokio::task::JoinError),
@@ -172,6 +174,7 @@ impl Node {
         config.check()?;
         let descriptors = Descriptors::of_node()?;
         let transport = Transport::load(&config)?;
+        config.kafka.as_ref().map_or(Ok(()), kafka::check_files)?;
         let jwts = config.auth.jwt.as_ref().map(JwtKeys::load).transpose()?.map(Arc::new);
         let service = match jwts.clone() {
             None => service,
@@ -245,9 +248,11 @@ impl Node {
         tasks.spawn(efficiency_tier::keep_time(Arc::clone(&memory)));
         let watchdog = Arc::new(LoopWatchdog::new());
         let traces = match &config.tracing {
-            Some(TracingConfig { endpoint }) => {
+            Some(TracingConfig { endpoint, tls }) => {
                 let instance = config.node_id().0.to_string();
-                Some(Arc::new(Traces::new(Exporter::start(endpoint, "holdfast", &instance)?)))
+                let tls = tls.as_ref().map(|tls| ReceiverTls::new(&tls.ca, tls.identity()));
+                let exporter = Exporter::start(endpoint, tls, "holdfast", &instance)?;
+                Some(Arc::new(Traces::new(exporter)))
             }
             None => None,
         };

@@ -325,7 +325,7 @@ mod tests {
 
     fn traces() -> Traces {
         // No process listens there; spans are dropped.
-        Traces::new(Exporter::start("http://127.0.0.1:9", "test", "1").unwrap())
+        Traces::new(Exporter::start("http://127.0.0.1:9", None, "test", "1").unwrap())
     }
 
     fn known(traces: &Traces) -> usize {

@@ -340,7 +340,8 @@ async fn gauge(cluster: &Cluster, node: usize, name: &str) -> usize {
 async fn the_shard_owns_connections_from_the_greeting_on_with_traces_and_several_workers() {
     const CLIENTS: usize = 20;
     let cluster = Cluster::start_with(3, |config| {
-        config.tracing = Some(TracingConfig { endpoint: "http://127.0.0.1:1".to_owned() });
+        config.tracing =
+            Some(TracingConfig { endpoint: "http://127.0.0.1:1".to_owned(), tls: None });
     })
     .await;
     for node in [cluster.leader(0).await, cluster.a_follower().await] {

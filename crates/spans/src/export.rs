@@ -7,11 +7,12 @@ use opentelemetry::trace::{
     TraceState, Tracer, TracerProvider,
 };
 use opentelemetry::{Context, KeyValue};
-use opentelemetry_otlp::{SpanExporter, WithExportConfig};
+use opentelemetry_otlp::{SpanExporter, WithExportConfig, WithTonicConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
 
 use crate::parent::TraceParent;
+use crate::receiver::{self, ReceiverTls};
 
 /// Sends spans to a receiver, in batches, from a thread of its own. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -40,16 +41,24 @@ pub struct ExportError {
 }
 
 impl Exporter {
-    /// To a receiver of OTLP over gRPC, such as `http://127.0.0.1:4317`. It need not be there yet. What else there is
-    /// to say (headers, timeouts, batches, attributes of the resource) is said in the `OTEL_` variables.
+    /// To a receiver of OTLP over gRPC, such as `http://127.0.0.1:4317`. It need not be there yet. One that is reached
+    /// by `https://` needs `tls`. What else there is to say (headers, timeouts, batches, attributes of the resource) is
+    /// said in the `OTEL_` variables.
     ///
     /// To be called within tokio, which has to run as long as spans are sent.
-    pub fn start(endpoint: &str, service: &str, instance: &str) -> Result<Exporter, ExportError> {
-        let exporter = SpanExporter::builder().with_tonic().with_endpoint(endpoint).build();
-        let exporter = exporter.map_err(|error| ExportError {
-            endpoint: endpoint.to_owned(),
-            words: error.to_string(),
-        })?;
+    pub fn start(
+        endpoint: &str,
+        tls: Option<ReceiverTls>,
+        service: &str,
+        instance: &str,
+    ) -> Result<Exporter, ExportError> {
+        let failed = |words: String| ExportError { endpoint: endpoint.to_owned(), words };
+        let mut exporter = SpanExporter::builder().with_tonic().with_endpoint(endpoint);
+        if receiver::is_encrypted(endpoint) {
+            let channel = receiver::channel(endpoint, tls);
+            exporter = exporter.with_channel(channel.map_err(|error| failed(error.to_string()))?);
+        }
+        let exporter = exporter.build().map_err(|error| failed(error.to_string()))?;
         let resource = Resource::builder()
             .with_attributes([
                 KeyValue::new("service.name", service.to_owned()),

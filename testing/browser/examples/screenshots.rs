@@ -8,6 +8,7 @@
 use std::error::Error;
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -85,6 +86,7 @@ impl Dev {
         let directory = tempfile::tempdir()?;
         let secret = directory.path().join("secret");
         std::fs::write(&secret, "only for pictures\n")?;
+        std::fs::set_permissions(&secret, PermissionsExt::from_mode(0o600))?;
         let port = free_port()?;
         let mut process = Command::new(holdfast)
             .args(["dev", "--port", &port.to_string(), "--actions-secret-file"])

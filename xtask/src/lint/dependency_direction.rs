@@ -33,6 +33,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "holdfast-wal",
         ],
     ),
+    ("holdfast-spans", &["holdfast-tls"]),
     ("holdfast-browser", &["holdfast-client"]),
     ("holdfast-client-core", &["holdfast-golden", "holdfast-proto"]),
     ("holdfast-lease-clock", &["holdfast-client-core"]),

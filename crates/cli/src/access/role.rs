@@ -127,6 +127,13 @@ pub(super) async fn run(verb: RoleVerb, global: &Global) -> Result<ExitCode, Pro
         }
         RoleVerb::Delete(DeleteArgs { name }) => {
             let found = super::load(&global.calls()?).await?;
+            let known = RoleList::of(&found.content.roles);
+            if !known.roles.iter().any(|role| role.name == name) {
+                let words = format!(
+                    "there is no role {name}, and nothing was changed; `holdfast access role list` shows the roles"
+                );
+                return Err(Problem::new(Code::Usage, words));
+            }
             let has_it =
                 |roles: &BTreeSet<RoleName>| roles.iter().any(|role| role.as_str() == name);
             let users = found.content.roles.bindings.iter().filter(|(_, roles)| has_it(roles));

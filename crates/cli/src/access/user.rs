@@ -129,6 +129,19 @@ impl Users {
         }
     }
 
+    /// Whether the user is there: a typing error must not give rights to nobody, or to whoever has that name later.
+    fn check_grant(&self, principal: &Principal) -> Result<(), String> {
+        let is_known = self.users.iter().any(|user| user.principal == principal.as_str());
+        // A JWT is made by its issuer, so the policy need not name its user.
+        if is_known || principal.as_str().starts_with("jwt:") {
+            return Ok(());
+        }
+        Err(format!(
+            "there is no user {principal}, and nothing was changed; `holdfast access user create {principal} --role ROLE` \
+             creates it"
+        ))
+    }
+
     /// Whether there is something to take: a typing error must not look like a revocation.
     fn check_revocation(&self, principal: &Principal, roles: &[String]) -> Result<(), String> {
         let known = self.users.iter().find(|user| user.principal == principal.as_str());
@@ -168,11 +181,15 @@ impl Show for Users {
 }
 
 pub(super) async fn run(verb: UserVerb, global: &Global) -> Result<ExitCode, Problem> {
-    if let UserVerb::Create(CreateArgs { principal, .. }) = &verb {
-        let policy = super::load(&global.calls()?).await?;
-        Users::of(&policy)
-            .check_creation(principal)
-            .map_err(|words| Problem::new(Code::Usage, words))?;
+    if let UserVerb::Create(CreateArgs { principal, .. })
+    | UserVerb::Grant(GrantArgs { principal, .. }) = &verb
+    {
+        let users = Users::of(&super::load(&global.calls()?).await?);
+        let checked = match &verb {
+            UserVerb::Create(_) => users.check_creation(principal),
+            _ => users.check_grant(principal),
+        };
+        checked.map_err(|words| Problem::new(Code::Usage, words))?;
     }
     match verb {
         UserVerb::Create(CreateArgs { principal, roles, token }) if principal.is_token() => {

@@ -261,7 +261,7 @@ async fn an_administrator_applies_a_policy_and_sees_which_rule_decides() {
     secured.done("admin", &[&["access", "role", "create", "r"][..], &allow].concat()).await;
     let roles = secured.done("admin", &["access", "role", "list"]).await;
     assert!(roles.contains("b/*") && roles.contains("built-in"), "{roles}");
-    secured.done("admin", &["access", "user", "grant", "cert:x", "r"]).await;
+    secured.done("admin", &["access", "user", "create", "cert:x", "--role", "r"]).await;
     secured.done("admin", &["access", "role", "delete", "r"]).await;
     let wrong = secured.run("admin", &["access", "role", "delete", "admin"]).await;
     assert_eq!(wrong.status.code(), Some(64), "{wrong:?}");
@@ -370,6 +370,28 @@ async fn a_user_of_one_prefix_uses_it_and_hears_which_verb_is_missing_elsewhere(
     secured.user("watcher", "watcher").await;
     let top = secured.done("watcher", &["top", "billing/"]).await;
     assert!(top.contains("leads in term") && top.contains("median"), "{top}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_role_is_given_to_users_that_there_are_and_a_jwt_needs_no_user() {
+    let secured = Secured::start(1).await;
+    let typing_error = ["access", "user", "grant", "token:wroker", "admin"];
+    let refused = secured.run("admin", &typing_error).await;
+    let words = text(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(64), "{words}");
+    assert!(words.contains("no user token:wroker") && words.contains("user create"), "{words}");
+    let users = secured.done("admin", &["access", "user", "list"]).await;
+    assert!(!users.contains("wroker"), "{users}");
+    secured.user("worker", "user").await;
+    secured.done("admin", &["access", "user", "grant", "token:worker", "reader"]).await;
+    secured.done("admin", &["access", "user", "grant", "jwt:issuer:alice", "reader"]).await;
+    // Who was revoked is known, and may act again.
+    secured.done("admin", &["access", "user", "revoke", "token:worker"]).await;
+    secured.done("admin", &["access", "user", "grant", "token:worker", "user"]).await;
+    let missing = secured.run("admin", &["access", "role", "delete", "nothing"]).await;
+    let words = text(&missing.stderr);
+    assert_eq!(missing.status.code(), Some(64), "{words}");
+    assert!(words.contains("no role nothing") && words.contains("role list"), "{words}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,9 +1,11 @@
 //! Spans, as a receiver of OpenTelemetry's protocol gets them: whose child each is, and at whom it points.
 
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use holdfast_client::Client;
+use holdfast_tls::{ALPN_GRPC, TrustFiles, load_identity, receive_hello, server_config};
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
     TraceService, TraceServiceServer,
 };
@@ -14,11 +16,13 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status};
 
-use crate::support::{Cluster, ClusterOptions, eventually, holdfast, output};
+use crate::support::{Cluster, ClusterOptions, eventually, holdfast, output, words};
+use crate::tls_cluster::done;
 
 const LONG: Duration = Duration::from_secs(30);
 const ALICE: &str = "00-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa-a1a1a1a1a1a1a1a1-01";
@@ -190,4 +194,95 @@ async fn commands_record_their_acquires_and_belong_to_the_span_around_them() {
         assert_eq!(stages(&server), ["proposed", "granted"]);
         assert!(server.start_time_unix_nano >= client.start_time_unix_nano, "{server:?}");
     }
+}
+
+/// In front of a receiver. It speaks TLS, and wants a certificate.
+async fn encrypt(plain: &str, certs: &Path) -> String {
+    let identity = load_identity(&certs.join("node-1.pem"), &certs.join("node-1-key.pem"));
+    let trust = TrustFiles::load(&certs.join("ca.pem"), None).unwrap();
+    let config = server_config(&identity.unwrap(), "spans", Some(trust), &[ALPN_GRPC]).unwrap();
+    let config = Arc::new(config);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("https://{}", listener.local_addr().unwrap());
+    let plain = plain.strip_prefix("http://").unwrap().to_owned();
+    tokio::spawn(async move {
+        while let Ok((socket, _)) = listener.accept().await {
+            let (config, plain) = (Arc::clone(&config), plain.clone());
+            tokio::spawn(async move {
+                let hello = receive_hello(socket).await?;
+                let mut outside = hello.answer(config).finish().await?;
+                if outside.remote_certificate().is_none() {
+                    return Ok(());
+                }
+                let mut inside = TcpStream::connect(plain).await?;
+                tokio::io::copy_bidirectional(&mut outside, &mut inside).await?;
+                std::io::Result::Ok(())
+            });
+        }
+    });
+    address
+}
+
+/// An authority, a receiver's certificate and a client's.
+async fn certificates(dir: &Path, name: &str) -> PathBuf {
+    let certs = dir.join(name);
+    let to = certs.to_str().unwrap();
+    done(&["cert", "ca", "--cluster", "spans", "--dir", to]).await;
+    done(&["cert", "node", "--id", "1", "--host", "127.0.0.1", "--dir", to]).await;
+    done(&["cert", "client", "nodes", "--dir", to]).await;
+    certs
+}
+
+fn with_tls(endpoint: &str, ca: &Path, own: Option<&Path>) -> ClusterOptions {
+    let own = own.map(|own| own.display()).map(|own| {
+        format!("cert = \"{own}/client-nodes.pem\"\nkey = \"{own}/client-nodes-key.pem\"\n")
+    });
+    let settings = format!(
+        "[tracing]\nendpoint = \"{endpoint}\"\n[tracing.tls]\nca = \"{}/ca.pem\"\n{}",
+        ca.display(),
+        own.unwrap_or_default()
+    );
+    ClusterOptions { nodes: 1, settings }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn spans_travel_by_tls_to_a_receiver_with_the_right_certificate_and_to_no_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let (certs, others) =
+        (certificates(dir.path(), "certs").await, certificates(dir.path(), "others").await);
+    let (receiver, plain) = Receiver::start();
+    let endpoint = encrypt(&plain, &certs).await;
+
+    let cluster = Cluster::start_with(with_tls(&endpoint, &certs, Some(&certs))).await;
+    let mut command = holdfast();
+    command.args(["lock", "traced", "--", "true"]);
+    command.env("HOLDFAST_ENDPOINTS", cluster.endpoints()).env("TRACEPARENT", ALICE);
+    command.env("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint);
+    command.env("OTEL_EXPORTER_OTLP_CERTIFICATE", certs.join("ca.pem"));
+    command.env("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", certs.join("client-nodes.pem"));
+    command.env("OTEL_EXPORTER_OTLP_CLIENT_KEY", certs.join("client-nodes-key.pem"));
+    let ended = output(command).await;
+    assert!(ended.status.success(), "{ended:?}");
+    let client = receiver.child_of("holdfast-cli", ALICE).await;
+    receiver.child_of("holdfast", &name_of(&client)).await;
+    let received = receiver.all().len();
+
+    for (ca, own, reason) in [
+        (&others, Some(&certs), "an authority that is not trusted here"),
+        (&certs, Some(&others), "an authority that is not trusted there"),
+    ] {
+        let cluster = Cluster::start_with(with_tls(&endpoint, ca, own.map(PathBuf::as_path))).await;
+        let alice = cluster.library().await;
+        let held = alice.lock("traced").traceparent(BOB).acquire().await.unwrap();
+        held.release().await.unwrap();
+        eventually("the log says why spans are not received", LONG, || {
+            let log = cluster.log_of(1);
+            let is_told =
+                |line: &str| line.contains("spans are not received") && line.contains(reason);
+            std::future::ready(log.lines().any(is_told).then_some(()))
+        })
+        .await;
+        words(&cluster, 0, &["lock", "afterwards", "--", "true"]).await;
+    }
+    assert_eq!(receiver.all().len(), received, "nothing went to a receiver that is not trusted");
 }

@@ -72,6 +72,31 @@ pub enum CheckError {
          and is neither '.' nor '..'; choose another"
     )]
     KafkaTopic { topic: String },
+    #[error(
+        "kafka.brokers has '{broker}', and with [kafka.tls] a broker needs a host name or an IPv4 address: write the name \
+         that its certificate is for"
+    )]
+    KafkaBrokerByNumber { broker: String },
+    #[error("kafka.sasl.user is empty; name the user that the brokers know this cluster by")]
+    KafkaUser,
+    #[error(
+        "kafka.sasl.mechanism = 'PLAIN' sends the password as it is, and the connection is not encrypted: add [kafka.tls], \
+         or choose 'SCRAM-SHA-512'"
+    )]
+    KafkaPlainPassword,
+    #[error("{table}.{given} is given without {table}.{missing}: give both files, or neither")]
+    HalfIdentity { table: &'static str, given: &'static str, missing: &'static str },
+    #[error(
+        "tracing.endpoint = '{endpoint}' is to be reached by TLS, and nothing says which authority signs the receiver's \
+         certificate: name its file with ca in [tracing.tls], or with OTEL_EXPORTER_OTLP_CERTIFICATE if the endpoint is \
+         an option or a variable"
+    )]
+    TracingWithoutCa { endpoint: String },
+    #[error(
+        "tracing.endpoint = '{endpoint}' speaks no TLS, and there is a [tracing.tls]: write https:// to use it, or take \
+         the table out"
+    )]
+    TracingWithoutTls { endpoint: String },
     #[error("http.actions_secret and http.actions_secret_file are both given; keep one")]
     TwoSecrets,
     #[error(
@@ -137,6 +162,9 @@ fn check_tuning(config: &NodeConfig) -> Result<(), CheckError> {
     }
     if let Some(kafka) = &config.kafka {
         kafka.check()?;
+    }
+    if let Some(tracing) = &config.tracing {
+        tracing.check()?;
     }
     config.http.check()?;
     config.connections.check()?;

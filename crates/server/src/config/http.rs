@@ -1,13 +1,14 @@
 //! `[http]`: what the HTTP port offers beyond looking.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use holdfast_dashboard::{Actions, Hosts};
 use serde::Deserialize;
 
 use super::address::is_host_name;
 use super::{Address, CheckError, ConfigError, ListenConfig, MemberConfig};
+use crate::private_file::is_readable_by_others;
 
 const SECRET_CHARS_MIN: usize = 12;
 
@@ -59,13 +60,7 @@ impl HttpConfig {
             (None, None) => return Ok(Actions::Off),
             (Some(_), Some(_)) => return Err(CheckError::TwoSecrets.into()),
             (Some(secret), None) => secret.clone(),
-            (None, Some(path)) => std::fs::read_to_string(path)
-                .map_err(|source| ConfigError::Secret { path: path.clone(), source })?
-                .lines()
-                .next()
-                .unwrap_or_default()
-                .trim()
-                .to_owned(),
+            (None, Some(path)) => first_line(path)?,
         };
         if secret.chars().count() < SECRET_CHARS_MIN {
             return Err(CheckError::ShortSecret.into());
@@ -74,8 +69,19 @@ impl HttpConfig {
     }
 }
 
+fn first_line(path: &Path) -> Result<String, ConfigError> {
+    let unreadable = |source| ConfigError::Secret { path: path.to_owned(), source };
+    if is_readable_by_others(&std::fs::metadata(path).map_err(unreadable)?) {
+        return Err(ConfigError::SecretIsReadable { path: path.to_owned() });
+    }
+    let text = std::fs::read_to_string(path).map_err(unreadable)?;
+    Ok(text.lines().next().unwrap_or_default().trim().to_owned())
+}
+
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -92,6 +98,13 @@ mod tests {
         let error = config.actions().unwrap_err().to_string();
         assert!(error.contains("secret"), "{error}");
         std::fs::write(&path, "correct horse\nbattery\n").unwrap();
+        let set_mode = |mode| std::fs::set_permissions(&path, PermissionsExt::from_mode(mode));
+        for mode in [0o644, 0o640] {
+            set_mode(mode).unwrap();
+            let error = config.actions().unwrap_err().to_string();
+            assert!(error.contains("chmod 600") && !error.contains("horse"), "{error}");
+        }
+        set_mode(0o600).unwrap();
         assert_eq!(config.actions().unwrap(), Actions::Secret("correct horse".to_owned()));
         std::fs::write(&path, "short\n").unwrap();
         assert!(config.actions().unwrap_err().to_string().contains("12 characters"));

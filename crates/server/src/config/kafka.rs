@@ -1,9 +1,11 @@
 //! `[kafka]`: where events are published.
 
+use std::path::PathBuf;
+
 use serde::Deserialize;
 
 use super::check::{self, CheckError};
-use super::{Address, defaults};
+use super::{Address, OutgoingTlsConfig, defaults};
 
 const TOPIC_CHARS_MAX: usize = 249;
 const BROKERS_MAX: usize = 64;
@@ -29,6 +31,36 @@ pub struct KafkaConfig {
     /// A broker that takes longer to answer counts as gone.
     #[serde(default = "defaults::kafka_timeout_ms")]
     pub timeout_ms: u64,
+    /// Without it connections are plain.
+    #[serde(default)]
+    pub tls: Option<OutgoingTlsConfig>,
+    /// Without it the node shows the brokers no user.
+    #[serde(default)]
+    pub sasl: Option<SaslConfig>,
+}
+
+/// As whom the node speaks to the brokers.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SaslConfig {
+    #[serde(default)]
+    pub mechanism: SaslMechanism,
+    pub user: String,
+    /// Its one line is the password.
+    pub password_file: PathBuf,
+}
+
+/// How the node proves that it knows the password.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub enum SaslMechanism {
+    /// The broker gets to see the password.
+    #[serde(rename = "PLAIN")]
+    Plain,
+    #[serde(rename = "SCRAM-SHA-256")]
+    ScramSha256,
+    #[default]
+    #[serde(rename = "SCRAM-SHA-512")]
+    ScramSha512,
 }
 
 impl KafkaConfig {
@@ -45,7 +77,26 @@ impl KafkaConfig {
         check::in_range("kafka.partitions", self.partitions, 1..=1_000)?;
         check::in_range("kafka.replication", self.replication, 0..=100)?;
         check::in_range("kafka.events_in_flight", self.events_in_flight, 1..=100_000)?;
-        check::in_range("kafka.timeout_ms", self.timeout_ms, 100..=300_000)
+        check::in_range("kafka.timeout_ms", self.timeout_ms, 100..=300_000)?;
+        self.check_security()
+    }
+
+    fn check_security(&self) -> Result<(), CheckError> {
+        if let Some(tls) = &self.tls {
+            tls.check("kafka.tls")?;
+            // The client takes all before the first colon for the host whose certificate it wants.
+            if let Some(broker) = self.brokers.iter().find(|broker| broker.host().contains(':')) {
+                return Err(CheckError::KafkaBrokerByNumber { broker: broker.to_string() });
+            }
+        }
+        let Some(sasl) = &self.sasl else { return Ok(()) };
+        if sasl.user.is_empty() {
+            return Err(CheckError::KafkaUser);
+        }
+        if sasl.mechanism == SaslMechanism::Plain && self.tls.is_none() {
+            return Err(CheckError::KafkaPlainPassword);
+        }
+        Ok(())
     }
 }
 
@@ -84,6 +135,40 @@ mod tests {
             (format!("{brokers}\ntopic = \"t\"\nevents_in_flight = 0"), "kafka.events_in_flight"),
             (format!("{brokers}\ntopic = \"t\"\ntimeout_ms = 1"), "kafka.timeout_ms"),
             (format!("{brokers}\ntopic = \"t\"\nacks = 1"), "acks"),
+            (format!("{brokers}\ntopic = \"t\"\n[kafka.tls]"), "ca"),
+            (
+                format!("{brokers}\ntopic = \"t\"\n[kafka.tls]\nca = \"a\"\nkey = \"k\""),
+                "kafka.tls.key is given without kafka.tls.cert",
+            ),
+            (
+                "brokers = [\"[::1]:9092\"]\ntopic = \"t\"\n[kafka.tls]\nca = \"a\"".to_owned(),
+                "kafka.brokers has '[::1]:9092'",
+            ),
+            (format!("{brokers}\ntopic = \"t\"\n[kafka.sasl]\nuser = \"u\""), "password_file"),
+            (
+                format!("{brokers}\ntopic = \"t\"\n[kafka.sasl]\nuser = \"u\"\npassword = \"p\""),
+                "password",
+            ),
+            (
+                format!(
+                    "{brokers}\ntopic = \"t\"\n[kafka.sasl]\nuser = \"\"\npassword_file = \"p\""
+                ),
+                "kafka.sasl.user",
+            ),
+            (
+                format!(
+                    "{brokers}\ntopic = \"t\"\n[kafka.sasl]\nmechanism = \"PLAIN\"\nuser = \"u\"\n\
+                     password_file = \"p\""
+                ),
+                "add [kafka.tls]",
+            ),
+            (
+                format!(
+                    "{brokers}\ntopic = \"t\"\n[kafka.sasl]\nmechanism = \"GSSAPI\"\nuser = \"u\"\n\
+                     password_file = \"p\""
+                ),
+                "SCRAM-SHA-256",
+            ),
         ] {
             let error = with(&format!("[kafka]\n{settings}")).unwrap_err();
             assert!(error.contains(word), "{settings}: {error}");

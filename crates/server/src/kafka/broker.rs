@@ -11,6 +11,8 @@ use rskafka::client::{Client, ClientBuilder};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use super::advice::explain;
+use super::credentials::{Credentials, KafkaFileError};
 use super::outbox::{Outbox, RecordBatch};
 use crate::config::KafkaConfig;
 
@@ -32,6 +34,10 @@ pub(super) struct Broker {
 pub(super) enum Failure {
     #[error("{0}")]
     Kafka(#[from] Error),
+    #[error("{}", explain(&.0.to_string()))]
+    Unreachable(Error),
+    #[error(transparent)]
+    Files(#[from] KafkaFileError),
     #[error("no answer within {0:?}")]
     Slow(Duration),
     #[error("there is no topic '{0}', and create_topic = false")]
@@ -55,27 +61,20 @@ impl Broker {
         client_id: &str,
     ) -> Result<Broker, Failure> {
         let patience = Duration::from_millis(settings.timeout_ms);
-        within(patience, Broker::find_topic(settings, client_id, patience)).await
+        let credentials = Credentials::load(settings)?;
+        // What cannot work is tried once, and its reason known at once: only the second client is patient.
+        let first = trying_for(Duration::ZERO, settings, &credentials, client_id);
+        within(patience, async { first.await.map_err(Failure::Unreachable) }).await?;
+        let client = trying_for(patience, settings, &credentials, client_id);
+        let client = within(patience, async { Ok(client.await?) }).await?;
+        within(patience, Broker::find_topic(client, settings, patience)).await
     }
 
     async fn find_topic(
+        client: Client,
         settings: &KafkaConfig,
-        client_id: &str,
         patience: Duration,
     ) -> Result<Broker, Failure> {
-        let brokers = settings.brokers.iter().map(ToString::to_string).collect();
-        let backoff = BackoffConfig {
-            init_backoff: Duration::from_millis(50),
-            max_backoff: Duration::from_millis(500),
-            base: 2.0,
-            deadline: Some(patience),
-        };
-        let client = ClientBuilder::new(brokers)
-            .client_id(client_id)
-            .max_message_size(ANSWER_BYTES_MAX)
-            .backoff_config(backoff)
-            .build()
-            .await?;
         let topic = settings.topic.clone();
         let partitions = match partitions_of(&client, &topic).await? {
             Some(partitions) => partitions,
@@ -126,6 +125,33 @@ impl Broker {
         }
         result
     }
+}
+
+/// A client that tries again what failed, for so long.
+async fn trying_for(
+    deadline: Duration,
+    settings: &KafkaConfig,
+    credentials: &Credentials,
+    client_id: &str,
+) -> Result<Client, Error> {
+    let brokers = settings.brokers.iter().map(ToString::to_string).collect();
+    let backoff = BackoffConfig {
+        init_backoff: Duration::from_millis(50),
+        max_backoff: Duration::from_millis(500),
+        base: 2.0,
+        deadline: Some(deadline),
+    };
+    let mut client = ClientBuilder::new(brokers)
+        .client_id(client_id)
+        .max_message_size(ANSWER_BYTES_MAX)
+        .backoff_config(backoff);
+    if let Some(tls) = &credentials.tls {
+        client = client.tls_config(Arc::clone(tls));
+    }
+    if let Some(sasl) = &credentials.sasl {
+        client = client.sasl_config(sasl.clone());
+    }
+    client.build().await
 }
 
 type RecordBatches = std::collections::VecDeque<RecordBatch>;

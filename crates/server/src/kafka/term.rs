@@ -28,6 +28,8 @@ const BATCH_BYTES_MAX: usize = 4 << 20;
 /// Between attempts to reach Kafka, or the log.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// The same failure is told once in this time.
+const TOLD_EVERY: Duration = Duration::from_secs(60);
 
 /// How far this leader is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +57,21 @@ struct Term {
     /// What is on its way. It stays what it is until all of it has arrived.
     batch: Option<Batch>,
     pause: Duration,
+    /// The failure that was told last, and when.
+    told: Option<(String, Instant)>,
+}
+
+impl Term {
+    /// Whether another failure was told last, or this one long ago.
+    fn is_news(&mut self, failure: &Failure) -> bool {
+        let words = failure.to_string();
+        let is_known = |(told, at): &(String, Instant)| *told == words && at.elapsed() < TOLD_EVERY;
+        if self.told.as_ref().is_some_and(is_known) {
+            return false;
+        }
+        self.told = Some((words, Instant::now()));
+        true
+    }
 }
 
 impl Publisher {
@@ -78,8 +95,8 @@ impl Publisher {
         let reached = Reached { through, index: index.0, term };
         self.elections.published(term);
         self.metrics.kafka.published_events.set(through);
-        let (mark_due, batch, pause) = (None, None, PAUSE_MIN);
-        let mut at = Term { reached, marked: reached, mark_due, batch, pause };
+        let (mark_due, batch, pause, told) = (None, None, PAUSE_MIN, None);
+        let mut at = Term { reached, marked: reached, mark_due, batch, pause, told };
         tracing::info!(through, index = index.0, "publishing events to Kafka goes on from here");
         loop {
             let failure = match self.connect().await {
@@ -89,7 +106,9 @@ impl Publisher {
             self.metrics.kafka.connected.set(0);
             self.metrics.kafka.failures.add(1);
             let behind = measure(&self.events, &self.metrics.kafka);
-            tracing::warn!(%failure, behind, "Kafka takes no events; they are kept as long as there is room");
+            if at.is_news(&failure) {
+                tracing::warn!(%failure, behind, "Kafka takes no events; they are kept as long as there is room");
+            }
             self.mark_if_due(&mut at).await;
             sleep(at.pause).await;
             at.pause = (at.pause * 2).min(PAUSE_MAX);
@@ -200,6 +219,7 @@ impl Publisher {
         let Some(batch) = at.batch.take() else { return };
         at.reached = batch.reached;
         at.pause = PAUSE_MIN;
+        at.told = None;
         at.mark_due.get_or_insert_with(|| Instant::now() + MARK_INTERVAL);
         self.elections.published(batch.reached.term);
         self.metrics.kafka.dropped.add(batch.lost);
