@@ -69,7 +69,7 @@ public final class Compare {
 
           @Override
           public void onError(Throwable error) {
-            error.printStackTrace();
+            // The end of the program. A lease that ends earlier makes the locks fail.
           }
 
           @Override
