@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -45,6 +46,21 @@ func TestTheLinesOfTheReadmeRunFromAnEmptyDirectory(t *testing.T) {
 	run("mod", "edit", "-require=holdfast/sdks/go@v0.0.0", "-replace=holdfast/sdks/go="+library)
 	run("mod", "tidy")
 	if told := run(append(append([]string{"run"}, buildFlags...), ".")...); !strings.Contains(told, "held, with the fencing token 1") {
+		t.Fatal(told)
+	}
+	// The line that `holdfast dev` prints.
+	dev, err := os.ReadFile(filepath.Join("..", "..", "crates", "cli", "src", "dev.rs"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := regexp.MustCompile(`"Go",\s*"(.*)",`).FindStringSubmatch(string(dev))
+	printed := strings.NewReplacer(`\"`, `"`, "ADDRESS", server.Endpoint).Replace(line[1])
+	program = "package main\nimport (\"context\"; \"fmt\"; holdfast \"holdfast/sdks/go\")\nfunc main() {\n" +
+		"ctx := context.Background()\n" + printed + "\nfmt.Println(err, guard.Name())\n}\n"
+	if err := os.WriteFile(filepath.Join(directory, "main.go"), []byte(program), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if told := run(append(append([]string{"run"}, buildFlags...), ".")...); told != "<nil> demo\n" {
 		t.Fatal(told)
 	}
 }

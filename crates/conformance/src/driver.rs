@@ -47,6 +47,10 @@ pub(crate) struct Driver {
 /// What a language may not have. A driver says so in its first answer; everything else it must be able to do.
 const LANGUAGE_SPECIFIC: [&str; 4] = ["auto_renew", "block", "cancel", "fork"];
 
+/// Threads that wake by themselves in each Java program, by the beginning of their names.
+const THREADS_OF_JAVA: [&str; 6] =
+    ["VM ", "GC Thread", "C1 Compiler", "C2 Compiler", "Monitor Deflati", "Common-Cleaner"];
+
 /// A request that has no answer yet.
 #[derive(Debug)]
 pub(crate) struct Pending {
@@ -159,6 +163,27 @@ impl Driver {
 
     pub(crate) fn go_on(&self) -> Checked {
         self.signal(Signal::CONT)
+    }
+
+    /// How often the driver's threads went to sleep, except for those that a Java machine runs for itself.
+    pub(crate) fn wake_ups(&self) -> Checked<u64> {
+        let pid = self.child.id().ok_or_else(|| broken("the driver has ended"))?;
+        let mut sum = 0;
+        // Only Linux counts them.
+        let threads = std::fs::read_dir(format!("/proc/{pid}/task"));
+        for thread in threads.into_iter().flatten().flatten() {
+            // A thread may end meanwhile.
+            let Ok(status) = std::fs::read_to_string(thread.path().join("status")) else {
+                continue;
+            };
+            let field = |name: &str| status.lines().find_map(|it| it.strip_prefix(name));
+            let name = field("Name:").unwrap_or_default().trim();
+            if !THREADS_OF_JAVA.iter().any(|prefix| name.starts_with(prefix)) {
+                let switches = field("voluntary_ctxt_switches:").unwrap_or_default();
+                sum += switches.trim().parse::<u64>().map_err(broken)?;
+            }
+        }
+        Ok(sum)
     }
 
     fn signal(&self, signal: Signal) -> Checked {

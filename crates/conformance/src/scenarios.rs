@@ -1,6 +1,7 @@
 //! What is played. Level 1 has no faults, level 2 has.
 
 mod faults;
+mod idle;
 mod locks;
 mod members;
 mod security;
@@ -74,6 +75,7 @@ pub(crate) const SCENARIOS: &[Scenario] = scenarios! {
     "efficiency" Locks => locks::efficiency;
     "close" Locks => locks::close;
     "unavailable" Locks => locks::unavailable;
+    "idle" Locks => idle::idle;
     "watch" Locks => watching::watch;
     "observe" Locks => watching::observe;
     "tls" Locks on Secure => security::tls;

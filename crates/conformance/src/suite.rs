@@ -30,12 +30,13 @@ pub(crate) struct Options {
 }
 
 /// How a driver can misbehave, and the scenario that must find it.
-const MISBEHAVIOURS: [(&str, &str); 11] = [
+const MISBEHAVIOURS: [(&str, &str); 12] = [
     ("no-margin", "cut-off"),
     ("retry-new-id", "answer-lost-acquire"),
     ("ack-early", "answer-lost-release"),
     ("forget-cancel", "cancel-leaves-no-waiter"),
     ("no-clock", "blocked-loop"),
+    ("chatty", "idle"),
     ("forget-position", "watch-resumes"),
     ("forget-position", "observe-resumes"),
     ("ignore-members", "members-changed"),

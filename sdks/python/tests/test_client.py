@@ -8,6 +8,7 @@ import os
 import threading
 import time
 import warnings
+from typing import Any, List
 
 import pytest
 
@@ -291,3 +292,30 @@ def test_a_callback_may_block_and_ask_for_another_lock(
     holdfast_server.break_lock("called-back")
     assert done.wait(10) and told == [("broken", True)]
     guard.release()
+
+
+def test_a_traceparent_is_asked_for_at_each_request(holdfast_server: Server) -> None:
+    span = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    asked: List[str] = []
+
+    def traceparent() -> str:
+        asked.append(threading.current_thread().name)
+        return span
+
+    with holdfast.Client(holdfast_server.endpoint, traceparent=traceparent) as client:
+        entries: List[Any] = []
+        start = client._engine.start
+        client._engine.start = lambda entry, *rest: (entries.append(entry), start(entry, *rest))[1]  # type: ignore
+        with client.lock("traced"), client.lock("traced too", traceparent=span[:-1] + "0"):
+            pass
+    assert asked == [threading.current_thread().name], "a request that has its own is not asked for"
+    sent = [entry.fields["traceparent"] for entry in entries if entry.is_acquire]
+    assert sent == [span, span[:-1] + "0"]
+
+    async def play() -> None:
+        async with holdfast.AsyncClient(holdfast_server.endpoint, traceparent=traceparent) as client:
+            async with client.lock("traced"):
+                pass
+
+    asyncio.run(play())
+    assert len(asked) == 2

@@ -248,6 +248,28 @@ def test_a_heartbeat_goes_out_a_third_of_the_ttl_after_the_last_answered_sending
     assert hold.valid_until() == sent_at + 10 * SECOND + 29_398 * MS
 
 
+def test_ten_thousand_locks_cost_one_heartbeat() -> None:
+    player = Player()
+    locks = 10_000
+    for number in range(locks):
+        player.acquire(f"g{number}", f"lock-{number}")
+    player.welcome()
+    while operations := player.frame().get("operations"):
+        for operation in operations:
+            acquire = operation["acquire"]
+            player.grant(acquire["request_id"], acquire["name"], acquire["request_id"])
+    for _ in range(3):
+        before = player.now
+        player.time_passes()
+        assert player.now == before + 10 * SECOND
+        (operation,) = player.frame()["operations"]
+        player.answer(operation["keep_alive"]["request_id"], "keep_alive")
+        assert player.frame() == {}
+    for caller in ("g0", f"g{locks - 1}"):
+        (hold,) = player.completed[caller]
+        assert hold.valid_until() > player.now
+
+
 def test_a_release_does_not_keep_the_session_alive() -> None:
     player = holding()
     (hold,) = player.completed["g"]

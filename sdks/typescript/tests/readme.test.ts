@@ -31,6 +31,13 @@ test("the package installs into an empty directory, and the ten lines run", need
   writeFileSync(join(empty, "lock.mjs"), lines.replace("127.0.0.1:7420", server.endpoint));
   const { stdout } = await promisify(execFile)(process.execPath, ["lock.mjs"], { cwd: empty });
   assert.match(stdout, /^held, with the fencing token \d+n\na second holder is refused: true\n$/);
+  // The line that `holdfast dev` prints. The lock is held until the program ends.
+  const [, line = ""] =
+    /\("TypeScript", "(.*)"\)/.exec(readFileSync(new URL("crates/cli/src/dev.rs", ROOT), "utf8")) ?? [];
+  const printed = line.replaceAll('\\"', '"').replace("ADDRESS", server.endpoint);
+  writeFileSync(join(empty, "dev.mjs"), `import { Client } from "holdfast";\n${printed};\nprocess.exit(0);\n`);
+  const dev = await promisify(execFile)(process.execPath, ["dev.mjs"], { cwd: empty });
+  assert.match(dev.stdout, /^hf1\.L\./);
 });
 
 test("the version is that of the cluster", () => {

@@ -19,9 +19,17 @@ const BUFFER_BYTES: usize = 64 * 1024;
 #[derive(Debug)]
 pub struct Wire {
     address: String,
-    carried_bytes: Arc<AtomicU64>,
+    carried: Arc<Carried>,
     condition: watch::Sender<Condition>,
     accepting: JoinHandle<()>,
+}
+
+#[derive(Debug, Default)]
+struct Carried {
+    /// In both directions.
+    bytes: AtomicU64,
+    request_bytes: AtomicU64,
+    request_chunks: AtomicU64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -41,14 +49,14 @@ impl Wire {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?.to_string();
         let condition = watch::Sender::new(Condition::default());
-        let carried_bytes = Arc::default();
+        let carried = Arc::default();
         let far_end = FarEnd {
             target: target.into(),
             condition: condition.subscribe(),
-            carried_bytes: Arc::clone(&carried_bytes),
+            carried: Arc::clone(&carried),
         };
         let accepting = tokio::spawn(accept(listener, far_end));
-        Ok(Wire { address, carried_bytes, condition, accepting })
+        Ok(Wire { address, carried, condition, accepting })
     }
 
     pub fn address(&self) -> &str {
@@ -57,7 +65,13 @@ impl Wire {
 
     /// How much passed, in both directions, since it was laid.
     pub fn carried_bytes(&self) -> u64 {
-        self.carried_bytes.load(Ordering::Relaxed)
+        self.carried.bytes.load(Ordering::Relaxed)
+    }
+
+    /// What the diallers sent since it was laid: how many bytes, in how many pieces.
+    pub fn carried_requests(&self) -> (u64, u64) {
+        let Carried { request_bytes, request_chunks, .. } = &*self.carried;
+        (request_bytes.load(Ordering::Relaxed), request_chunks.load(Ordering::Relaxed))
     }
 
     /// Nothing passes any more, and no node is told: connections stay, also new ones can be made.
@@ -119,7 +133,7 @@ impl Condition {
 struct FarEnd {
     target: Arc<str>,
     condition: watch::Receiver<Condition>,
-    carried_bytes: Arc<AtomicU64>,
+    carried: Arc<Carried>,
 }
 
 async fn accept(listener: TcpListener, far_end: FarEnd) {
@@ -166,7 +180,7 @@ async fn pump(
     breaks: u64,
     far_end: FarEnd,
 ) {
-    let FarEnd { mut condition, carried_bytes, .. } = far_end;
+    let FarEnd { mut condition, carried, .. } = far_end;
     let mut buffer = vec![0; BUFFER_BYTES];
     while let Ok(count @ 1..) = from.read(&mut buffer).await {
         let delay = condition.borrow().delay;
@@ -183,7 +197,11 @@ async fn pump(
         if to.write_all(&buffer[..count]).await.is_err() {
             return;
         }
-        carried_bytes.fetch_add(count as u64, Ordering::Relaxed);
+        carried.bytes.fetch_add(count as u64, Ordering::Relaxed);
+        if let Direction::Requests = direction {
+            carried.request_bytes.fetch_add(count as u64, Ordering::Relaxed);
+            carried.request_chunks.fetch_add(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -224,6 +242,19 @@ mod tests {
         wire.break_connections();
         wire.heal();
         assert!(matches!(near.read(&mut word).await, Ok(0) | Err(_)));
+    }
+
+    #[tokio::test]
+    async fn requests_are_counted_apart_from_answers() {
+        let (wire, mut near, mut far) = connected().await;
+        near.write_all(b"word").await.unwrap();
+        far.read_exact(&mut [0; 4]).await.unwrap();
+        far.write_all(b"answer").await.unwrap();
+        near.read_exact(&mut [0; 6]).await.unwrap();
+        while wire.carried_bytes() < 10 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(wire.carried_requests(), (4, 1));
     }
 
     #[tokio::test]

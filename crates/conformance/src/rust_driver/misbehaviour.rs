@@ -11,6 +11,8 @@ pub(crate) enum Misbehaviour {
     IgnoreMembers,
     /// The file with the credential is read once.
     CredentialOnce,
+    /// The session has a shorter TTL than was asked for, and so more heartbeats.
+    Chatty,
 }
 
 impl Misbehaviour {
@@ -20,6 +22,7 @@ impl Misbehaviour {
             "forget-position" => Some(Misbehaviour::ForgetPosition),
             "ignore-members" => Some(Misbehaviour::IgnoreMembers),
             "credential-once" => Some(Misbehaviour::CredentialOnce),
+            "chatty" => Some(Misbehaviour::Chatty),
             mode => activate(mode).then_some(Misbehaviour::Library),
         }
     }

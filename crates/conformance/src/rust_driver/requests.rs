@@ -105,7 +105,8 @@ impl Driver {
         let endpoints: Vec<&str> = endpoints.filter_map(Value::as_str).collect();
         let mut builder = Client::builder();
         if let Some(ttl) = span(request, "ttl_ms") {
-            builder = builder.ttl(ttl);
+            let is_chatty = self.misbehaviour == Some(Misbehaviour::Chatty);
+            builder = builder.ttl(if is_chatty { Duration::from_secs(1) } else { ttl });
         }
         if let Some(timeout) = span(request, "request_timeout_ms") {
             builder = builder.request_timeout(timeout);

@@ -113,10 +113,19 @@ pub(super) async fn tls_wrong_authority(stage: &mut Stage<'_>) -> Checked {
 /// The time of the client's token is over while its stream is open: the node ends the stream, its hold ends within the
 /// TTL, and a new token lets it in again.
 pub(super) async fn credential_expired(stage: &mut Stage<'_>) -> Checked {
-    let (ttl, valid) = (Duration::from_secs(4), Duration::from_secs(3));
-    create_user(stage, "frank", "user").await?;
+    let ttl = Duration::from_secs(4);
+    let lasting = create_user(stage, "frank", "user").await?;
     let file = stage.cluster.file("frank-short.token");
-    create_token(stage, "frank", &file, &["--expires", "3s"]).await?;
+    // The token lives for longer than this driver needs to take a lock on this machine.
+    let began = Instant::now();
+    let mut warm = stage.connect_request("warm", ttl);
+    warm["auth_file"] = json!(lasting);
+    stage.driver.ok(warm).await?;
+    stage.acquire(json!({"client": "warm", "name": "warm"})).await?;
+    let valid = Duration::from_secs(3) + 4 * began.elapsed();
+    stage.close("warm").await?;
+    let expires = format!("{}ms", ms(valid));
+    create_token(stage, "frank", &file, &["--expires", &expires]).await?;
     let made = Instant::now();
     let mut request = stage.connect_request("c", ttl);
     request["auth_file"] = json!(file);

@@ -25,10 +25,12 @@ const (
 	CredentialOnce Bug = "credential-once"
 	// NoClock gives tokens without reading the clock.
 	NoClock Bug = "no-clock"
+	// Chatty sends heartbeats more often than it has to.
+	Chatty Bug = "chatty"
 )
 
 // Bugs are all of them.
 var Bugs = []Bug{
 	NoMargin, RetryNewID, AckEarly, ForgetCancel, IgnoreMembers, ForgetPosition, TrustAnyNode, CountFailures,
-	CredentialOnce, NoClock,
+	CredentialOnce, NoClock, Chatty,
 }

@@ -93,12 +93,14 @@ class Engine:
         request_timeout: float,
         discover: bool,
         security: Security = PLAIN,
+        traceparent: Optional[Callable[[], str]] = None,
     ) -> None:
         _refuse_patched_threads()
         # To find mistakes at once, and not in the thread.
         Endpoints(endpoints)
         self._endpoints, self._discover = endpoints, discover
         self._security = security.check()
+        self._traceparent = traceparent
         #: Shared by all connections of this client.
         self.handshake_patience = HandshakePatience(settings["ttl_ms"] * MS)
         self._settings = settings
@@ -127,6 +129,9 @@ class Engine:
 
     def start(self, entry: Entry, wait: float, call: Call) -> Call:
         """Sends a request. The call has its outcome later."""
+        if self._traceparent is not None and entry.is_acquire and not entry.fields.get("traceparent"):
+            # The program's own code: not under the lock.
+            entry.fields["traceparent"] = self._traceparent() or None
         with self._lock:
             session, now = self._running(), _clock.now()
             # A guard that was dropped is released before its thread asks again.

@@ -97,11 +97,12 @@ class AsyncClient:
         verify: str = "cluster",
         auth_file: Optional[str] = None,
         credential: Optional[Credential] = None,
+        traceparent: Optional[Callable[[], str]] = None,
     ) -> None:
         text = endpoints if isinstance(endpoints, str) else ",".join(endpoints)
         settings = settings_of(ttl, linger, default_owner(application, note))
         security = Security(ca, cert, key, verify, credential, auth_file)
-        self._engine = Engine(text, settings, request_timeout, discover, security)
+        self._engine = Engine(text, settings, request_timeout, discover, security, traceparent)
 
     async def connect(self) -> "AsyncClient":
         """Opens the session now. Without it, the first request does."""

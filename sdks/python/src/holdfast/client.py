@@ -29,6 +29,9 @@ class Client:
     files of its own certificate. `verify` compares the node's certificate with the `cluster` or with the `host`.
     `auth_file` is a file with a token, which is read again for each connection. `credential` is a token (`hft_…`)
     itself, or a function that returns the present one.
+
+    `traceparent` is a function that returns the `traceparent` of the present span, or nothing. It is called in the
+    thread or task that asks for a lock. Spans of the cluster become children of that span.
     """
 
     def __init__(
@@ -47,11 +50,12 @@ class Client:
         verify: str = "cluster",
         auth_file: Optional[str] = None,
         credential: Optional[Credential] = None,
+        traceparent: Optional[Callable[[], str]] = None,
     ) -> None:
         text = endpoints if isinstance(endpoints, str) else ",".join(endpoints)
         settings = settings_of(ttl, linger, default_owner(application, note))
         security = Security(ca, cert, key, verify, credential, auth_file)
-        self._engine = Engine(text, settings, request_timeout, discover, security)
+        self._engine = Engine(text, settings, request_timeout, discover, security, traceparent)
 
     def connect(self) -> "Client":
         """Opens the session now. Without it, the first request does."""

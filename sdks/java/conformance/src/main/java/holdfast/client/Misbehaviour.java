@@ -17,6 +17,7 @@ import javax.net.ssl.X509ExtendedTrustManager;
 public enum Misbehaviour {
   NO_MARGIN(builder -> builder.states(NoMargin::new)),
   NO_CLOCK(builder -> builder.states(NoClock::new)),
+  CHATTY(builder -> builder.states(Chatty::new)),
   RETRY_NEW_ID(builder -> builder.states(RetryNewId::new)),
   ACK_EARLY(builder -> builder.states(AckEarly::new)),
   FORGET_CANCEL(builder -> builder.states(ForgetCancel::new)),
@@ -72,6 +73,23 @@ public enum Misbehaviour {
         @Override
         protected long safeEnd(long begin, long span) {
           return Long.MAX_VALUE;
+        }
+      };
+    }
+  }
+
+  /** Heartbeats go out more often than they have to. */
+  private static final class Chatty extends State {
+    Chatty(long span, RandomGenerator jitter) {
+      super(span, jitter);
+    }
+
+    @Override
+    protected Leases newLeases(long sentAt, long logicalMs, long ttl, long linger) {
+      return new Leases(sentAt, logicalMs, ttl, linger) {
+        @Override
+        public synchronized long heartbeatDue() {
+          return super.heartbeatDue() - ttl * 19 / 60;
         }
       };
     }

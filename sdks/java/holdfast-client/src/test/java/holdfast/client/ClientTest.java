@@ -347,16 +347,4 @@ class ClientTest {
       Thread.sleep(20);
     }
   }
-
-  @Test
-  void many_locks_cost_one_heartbeat() throws Exception {
-    try (Client many = Client.builder(node.endpoint()).ttl(Duration.ofSeconds(3)).build()) {
-      List<Guard> guards = new ArrayList<>();
-      for (int number = 0; number < 200; number++) {
-        guards.add(many.lock("many/" + number).acquire());
-      }
-      Thread.sleep(4_000);
-      guards.forEach(Guard::token);
-    }
-  }
 }

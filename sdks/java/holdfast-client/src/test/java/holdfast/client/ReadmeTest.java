@@ -37,18 +37,37 @@ class ReadmeTest {
     String readme = Files.readString(Path.of("..", "README.md"));
     Matcher block = Pattern.compile("```java\n(.*?)```", Pattern.DOTALL).matcher(readme);
     assertTrue(block.find());
+    String printed = run(block.group(1), "127.0.0.1:7420", directory);
+    assertTrue(printed.contains("held, with the fencing token"), printed);
+  }
+
+  @Test
+  void the_line_that_dev_prints_runs(@TempDir Path directory) throws Exception {
+    String dev = Files.readString(Path.of("..", "..", "..", "crates", "cli", "src", "dev.rs"));
+    Matcher line = Pattern.compile("\\(\"Java\", \"(.*)\"\\)").matcher(dev);
+    assertTrue(line.find());
+    String main = "public static void main(String[] arguments) { ";
+    String program =
+        "import holdfast.client.Client; public class Locks { "
+            + main
+            + line.group(1).replace("\\\"", "\"")
+            + " System.exit(0); } }";
+    String printed = run(program, "ADDRESS", directory);
+    assertTrue(printed.startsWith("hf1.L."), printed);
+  }
+
+  /** What the program {@code Locks} prints beside a node of its own. */
+  private static String run(String program, String address, Path directory) throws Exception {
     try (TestNode node = new TestNode()) {
-      String program = block.group(1).replace("127.0.0.1:7420", node.endpoint());
       Path source = directory.resolve("Locks.java");
-      Files.writeString(source, program);
+      Files.writeString(source, program.replace(address, node.endpoint()));
       String classes = System.getProperty("java.class.path");
       int compiled =
           ToolProvider.getSystemJavaCompiler()
               .run(null, null, null, "-proc:none", "-cp", classes, source.toString());
       assertEquals(0, compiled);
       String java = ProcessHandle.current().info().command().orElseThrow();
-      String printed = TestPrograms.run(List.of(java, "-cp", classes + ":" + directory, "Locks"));
-      assertTrue(printed.contains("held, with the fencing token"), printed);
+      return TestPrograms.run(List.of(java, "-cp", classes + ":" + directory, "Locks"));
     }
   }
 }

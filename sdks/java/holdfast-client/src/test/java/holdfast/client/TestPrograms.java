@@ -63,13 +63,22 @@ public final class TestPrograms {
     for (String line = lines.readLine(); line != null; line = lines.readLine()) {
       printed.append(line).append('\n');
       if (line.contains(awaited)) {
-        Thread reader = new Thread(() -> lines.lines().forEach(rest -> {}));
+        Thread reader = new Thread(() -> readToEnd(lines));
         reader.setDaemon(true);
         reader.start();
         return process;
       }
     }
     throw new IOException(command + " did not start: " + printed);
+  }
+
+  /** A program that cannot write what it prints would stand still. */
+  private static void readToEnd(BufferedReader lines) {
+    try {
+      while (lines.readLine() != null) {}
+    } catch (IOException ended) {
+      // The test has ended the program.
+    }
   }
 
   /** Runs a program to its end, and returns what it prints. */

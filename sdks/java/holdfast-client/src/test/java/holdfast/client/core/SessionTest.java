@@ -205,6 +205,36 @@ class SessionTest {
   }
 
   @Test
+  void ten_thousand_locks_cost_one_heartbeat() {
+    int locks = 10_000;
+    for (int number = 0; number < locks; number++) {
+      ask("lock-" + number, 0);
+    }
+    for (ClientFrame frame = session.nextFrame(now); frame != null; ) {
+      for (Operation operation : frame.getOperationsList()) {
+        AcquireRequest acquire = operation.getAcquire();
+        told(granted(acquire.getRequestId(), acquire.getName(), acquire.getRequestId()));
+      }
+      frame = session.nextFrame(now);
+    }
+    for (int heartbeat = 0; heartbeat < 3; heartbeat++) {
+      long due = session.nextTimeout();
+      assertEquals(TTL_MS * MS / 3, due - now);
+      now = due;
+      session.handleTimeout(now);
+      pump();
+      ClientFrame frame = session.nextFrame(now);
+      assertEquals(1, frame.getOperationsCount());
+      long beat = frame.getOperations(0).getKeepAlive().getRequestId();
+      KeepAliveResponse.Builder alive = KeepAliveResponse.newBuilder().setLogicalTimeMs(now / MS);
+      told(Answer.newBuilder().setRequestId(beat).setKeepAlive(alive));
+      assertNull(session.nextFrame(now));
+    }
+    hold("lock-0").check(now);
+    hold("lock-" + (locks - 1)).check(now);
+  }
+
+  @Test
   void an_acquire_waits_while_the_lease_is_over_and_goes_to_the_next_session() {
     now += 10_000 * MS;
     long id = ask("a", 0);
