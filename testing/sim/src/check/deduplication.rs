@@ -215,6 +215,8 @@ fn agree(first: &Outcome, second: &Outcome) -> bool {
         (CancelTooLate(first), CancelTooLate(second)) => second.len() <= first.len(),
         (CancelTooLate(_), CancelNothing) => true,
         (Renewed { .. }, Renewed { .. }) => true,
+        // A denial on arrival is not kept, and the client cancels what an earlier copy may have done.
+        (Rejected(Rejection::PermissionDenied), Outcome::Cancelled) => true,
         (first, second) => first == second,
     }
 }
@@ -270,6 +272,19 @@ mod tests {
         story.log(1, [granted("a", 1, 1, 1)]);
         story.release("a", 1, 2, 1).from(1).until(3, Outcome::Release(ReleaseAnswer::Released));
         assert_eq!(check(&story.evidence()).len(), 1);
+    }
+
+    #[test]
+    fn a_copy_that_was_denied_may_be_cancelled_and_not_granted() {
+        let after_denial = |outcome: Outcome| {
+            let mut story = TestHistory::default();
+            let denied = Outcome::Rejected(Rejection::PermissionDenied);
+            story.acquire("a", 1, 1).from(0).until(2, denied);
+            story.acquire("a", 1, 1).from(3).until(4, outcome);
+            check(&story.evidence()).len()
+        };
+        assert_eq!(after_denial(Outcome::Cancelled), 0);
+        assert_eq!(after_denial(grants("a", 1)), 1);
     }
 
     #[test]
