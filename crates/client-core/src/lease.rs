@@ -1,9 +1,9 @@
 //! How long a client may trust its locks. Pure: no clock and no I/O; the local time is an argument.
 //!
 //! Deadlines are in the lock table's logical time, which the client cannot read. It has samples: a request was *sent*
-//! at local time S, and its answer contained the logical time L. Logical time was at most L when the request was sent,
-//! and runs at most 1 % faster than real time. The client's own clock is off by at most 1 %, too. So the deadline D
-//! cannot pass before
+//! at local time S, and its answer contained the logical time L. L was stamped after the request was sent, so logical
+//! time was at most L then. It runs at most 1 % faster than real time. The client's own clock is off by at most 1 %, too.
+//! Together that is less than 2 %. So the deadline D cannot pass before
 //!
 //! ```text
 //! S + (D - L) x 0.98 - slack
@@ -54,8 +54,8 @@ impl LocalTime {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LogicalTime(pub u64);
 
-/// A hold within its session: the request id of the acquire that was granted, or, for the others that were
-/// granted with it, a number of the same kind that no request has.
+/// A hold within its session: the request id of the acquire that was granted. The further holds of an acquire-all get
+/// numbers that no request has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HoldId(pub u64);
 
@@ -100,7 +100,8 @@ struct HoldLease {
 #[derive(Debug, Clone, Copy)]
 struct UnansweredRenewal {
     /// A renewal can *shorten* a hold, and takes effect when it is applied, not when its answer comes.
-    /// So until there is one, the hold is not trusted past what the renewal leaves of it. None: it keeps the TTL.
+    /// So until there is one, the hold is not trusted past what the renewal leaves of it. None: the
+    /// renewal keeps the hold's TTL, so it cannot shorten it.
     end: Option<LocalTime>,
     /// Another renewal was answered since this one was first sent. Which of the two was applied last is not known.
     is_overtaken: bool,
@@ -178,7 +179,7 @@ impl Leases {
     }
 
     /// A renewal that gives the hold this TTL, or keeps the one it has, goes out. Of several sendings the first counts.
-    /// A renewal without an answer bounds the hold for good, because it may have taken effect.
+    /// A renewal bounds the hold until it is answered, for ever if it never is: it may have taken effect.
     pub fn renewal_sent(
         &mut self,
         hold: HoldId,
@@ -259,6 +260,7 @@ impl Leases {
     fn own_end(&self, lease: &HoldLease) -> Option<LocalTime> {
         let deadline = lease.own_deadline.map(|deadline| match self.sample_for(lease) {
             Some(sample) => sample.safe_end_of(deadline),
+            // Without a sample the hold is not trusted at all.
             None => LocalTime(Duration::ZERO),
         });
         let renewals = lease.unanswered_renewals.values().filter_map(|sent| sent.end);
@@ -282,6 +284,7 @@ impl Leases {
 }
 
 impl Sample {
+    /// The larger, the later the bound: 100 x (S - 0.98 L).
     fn quality(&self) -> i128 {
         let logical = Duration::from_millis(self.logical_time.0);
         nanos(self.sent_at.0) * 100 - nanos(logical) * (100 - MARGIN_PERCENT)

@@ -2,14 +2,15 @@
 //!
 //! ```text
 //! inputs -> time -> begin: propose, send what may go early, serve reads
-//!        -> apply and answer what is committed (a leader) -> one list per stream
+//!        -> apply and answer what is committed (a leader) -> one list of answers per client stream
 //!        -> one write and one sync for all groups
 //!        -> acknowledge -> finish: apply (a follower), serve reads, send
-//! at the end of the turn: one list per stream
+//! at the end of the turn: one list of answers per client stream
 //! ```
 //!
 //! A pass is one way through these lines. A turn of the host's loop has one or more passes, each with at most one write
-//! and one sync: the engine begins another pass as long as the last one wrote something, and then rests.
+//! and one sync: the engine begins another pass as long as the last one wrote something, and then returns
+//! `Step::Rest`.
 //!
 //! Batching needs no timer in general: while one sync is under way, the host's queue fills, and the next turn takes all
 //! of it as one proposal. Exception: acquires that would only join a queue are delayed by at most 1 ms
@@ -111,7 +112,7 @@ struct TurnState {
     outgoing: BTreeMap<NodeId, Vec<(GroupId, Vec<u8>)>>,
     /// Events for the next `Effect::Publish`.
     unpublished_events: Vec<(LogIndex, LogicalTime, Event)>,
-    /// How far the Kafka publisher was at that time, by the log.
+    /// How far the Kafka publisher was, by the log, when these events were applied.
     publication: Option<Publication>,
     effects: Vec<ReplicaEffect>,
 }
@@ -192,6 +193,7 @@ impl<H: Host> Engine<H> {
         if let (true, Some(Group { replica, callers, .. })) = (now.is_tier_in_use, leader)
             && self.tier.lease.take_due(now.boot)
         {
+            // A linearizable read proves that this node still leads.
             let query = Query::Confirm { asked: now.boot };
             replica.handle_read(callers.read(query, ReadReply::Lease));
         }
@@ -387,7 +389,7 @@ impl<H: Host> Engine<H> {
         self.halt.is_some()
     }
 
-    /// Within a pass. The host must pass no input now, except while the disk is full.
+    /// Within a pass. The host must hand in no input now, except while the disk is full.
     pub fn is_in_turn(&self) -> bool {
         self.turn.phase != Phase::Begin
     }

@@ -95,7 +95,8 @@ struct Shard {
     /// The last known leader, and its term.
     last_leader: (Option<NodeId>, u64),
     events: Arc<EventRing>,
-    /// Whether an audit file or Kafka needs the owners of all sessions after a snapshot was installed.
+    /// Whether an audit file or Kafka needs the owners of all sessions after a snapshot was installed: the events that
+    /// named them were skipped.
     tells_owners: bool,
     /// A snapshot was installed, and the owners were not sent yet.
     owners_unknown: bool,
@@ -136,7 +137,7 @@ impl Shard {
         (reason, log)
     }
 
-    /// Compares one number if nothing has changed.
+    /// Gives the applied policy to the service. It compares one number if nothing has changed.
     fn publish_policy(&self) {
         for (_, replica) in self.engine.replicas() {
             self.policy.publish(replica.table().access());

@@ -21,7 +21,7 @@ use crate::visible_names::VisibleNames;
 pub struct Authorised(());
 
 impl Authorised {
-    /// The action that was meant.
+    /// Wraps the action that was authorised.
     pub fn admit<T>(self, action: T) -> Admitted<T> {
         Admitted(action)
     }
@@ -41,7 +41,7 @@ impl<T> Admitted<T> {
         &self.0
     }
 
-    /// The same action in another shape.
+    /// The same action in another shape. `shape` must not change what was authorised.
     pub fn map<U>(self, shape: impl FnOnce(T) -> U) -> Admitted<U> {
         Admitted(shape(self.0))
     }
@@ -79,14 +79,14 @@ impl fmt::Debug for Service {
 }
 
 impl Service {
-    /// Besides those that observe it already.
+    /// Adds an observer.
     #[must_use]
     pub fn observed_by(mut self, observer: Arc<Observer>) -> Service {
         self.observers.push(observer);
         self
     }
 
-    /// What it refuses depends on whether the audit can be written.
+    /// While the audit file cannot be written, actions are refused as its mode says.
     #[must_use]
     pub fn with_audit(self, audit: Arc<AuditGate>) -> Service {
         Service { audit, ..self }
@@ -101,7 +101,7 @@ impl Service {
         Service { mode, ..self }
     }
 
-    /// By which it is known whether the time of a token is over. Without a clock none is.
+    /// The clock that ends tokens. Without it no token expires: a node always has one.
     #[must_use]
     pub fn with_clock(self, unix_ms: fn() -> u64) -> Service {
         Service { unix_ms: Some(unix_ms), ..self }
@@ -118,7 +118,7 @@ impl Service {
         self.jwts.as_deref()
     }
 
-    /// By which requests are counted for the rates of quotas: it never goes back. Without it none is limited.
+    /// The clock for the rates of quotas; it never goes back. Without it no rate is limited.
     #[must_use]
     pub fn with_rate_clock(self, since_boot: fn() -> Duration) -> Service {
         Service { since_boot: Some(since_boot), ..self }
@@ -166,8 +166,8 @@ impl Service {
         self.limits.take(Limit::Relayed)
     }
 
-    /// Checks that the caller may call `method` on `about`. Only in the mode `required` a denial is an error; otherwise
-    /// it is only reported. The action has been decoded, so it is well-formed.
+    /// Checks that the caller may call `method` on `about`. In the mode `required`, and for methods of the policy
+    /// in every mode, a denial is an error. Otherwise it is only reported. The action has been decoded, so it is well-formed.
     pub fn authorise(
         &self,
         caller: &Caller,
@@ -194,7 +194,7 @@ impl Service {
         Ok(Authorised(()))
     }
 
-    /// Also for a caller whose credential was wrong, so that its action was not looked at.
+    /// Reports a denial. Front ends also call it for a caller with a wrong credential, whose action they did not decode.
     pub fn note_denial(&self, caller: &Caller, method: Method, failure: &Failure) {
         if let Some(observer) = &self.denials {
             observer(caller, method, failure);

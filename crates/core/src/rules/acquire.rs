@@ -1,6 +1,7 @@
 //! `Acquire` and `AcquireAll`: take locks, or a place in their queues.
 //!
-//! An acquire and an acquire-all take the same path. Re-entry exists for one name only, and `AlreadyHeld` for several.
+//! An acquire and an acquire-all take the same path. Only an acquire of one name can re-enter. An
+//! acquire-all of a lock that its actor holds is refused with `AlreadyHeld`.
 //! A request is granted when nothing blocks it in any of its queues, and then all at once, so a part of it is never
 //! held. While it is first in a queue, no later waiter is granted that lock; it has no token yet.
 //!
@@ -120,7 +121,7 @@ impl LockTable {
             self.promote_freed(false, events);
             let is_free = |member: &Member| self.admits_newcomer(&member.name, member.mode);
             if members.iter().all(is_free) {
-                // Some of them may have gone to this session.
+                // Some of them may have gone to an earlier request of this session, so its limit is checked again.
                 if !self.may_hold_more(call.session, members.len()) {
                     let reply = Reply::Rejected(Rejection::TooManyHolds);
                     return self.refuse(&call, question, names(&members), reply, events);
