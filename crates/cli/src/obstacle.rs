@@ -160,9 +160,15 @@ pub(crate) async fn why_not(
         _ => return error.into(),
     };
     let calls = calls.clone().timeout(BUSY_PATIENCE);
-    let mut found = None;
+    let (mut found, mut not_shown) = (None, None);
     for name in names.iter().take(NAMES_MAX) {
-        let Ok(status) = calls.status(name).await else { break };
+        let status = match calls.status(name).await {
+            Ok(status) => status,
+            Err(error) => {
+                not_shown = Some(error);
+                break;
+            }
+        };
         let status = tier.part_of(status);
         let obstacle = of(&status).into_iter().next().map(|obstacle| obstacle.words);
         if let Some(words) = obstacle.or_else(|| of_others(&status)) {
@@ -176,6 +182,11 @@ pub(crate) async fn why_not(
     } else {
         String::new()
     };
+    if let Some(error) = not_shown {
+        let words =
+            format!("{within}{all} is not free; what is in the way cannot be shown: {error}");
+        return Problem::new(Code::Busy, words);
+    }
     let words = match &found {
         Some((name, words)) => format!("{within}{name} {words}"),
         None => format!("{within}{all}: another session held it until a moment ago; try again"),

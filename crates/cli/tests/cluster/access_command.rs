@@ -92,6 +92,20 @@ impl Secured {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_user_that_may_not_read_is_told_that_the_holder_cannot_be_shown() {
+    let secured = Secured::start(1).await;
+    let allow = ["--allow", "exclusive:e/*", "--allow", "connect"];
+    secured.done("admin", &[&["access", "role", "create", "blind"], &allow[..]].concat()).await;
+    secured.user("worker", "blind").await;
+    let held = secured.client("worker").await.lock("e/1").acquire().await.unwrap();
+    let busy = secured.run("worker", &["lock", "e/1", "--wait", "0s", "--", "true"]).await;
+    let words = text(&busy.stderr);
+    assert_eq!(busy.status.code(), Some(75), "{words}");
+    assert!(words.contains("e/1 is not free") && words.contains("the verb read"), "{words}");
+    held.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_command_shows_its_token_and_without_a_good_one_says_what_is_missing() {
     let secured = Secured::start(3).await;
     secured.user("worker", "user").await;
