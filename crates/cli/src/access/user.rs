@@ -129,7 +129,7 @@ impl Users {
         }
     }
 
-    /// Whether the user is there: a typing error must not give rights to nobody, or to whoever has that name later.
+    /// Whether the user is there: a typing error must not give rights to a name that another user gets later.
     fn check_grant(&self, principal: &Principal) -> Result<(), String> {
         let is_known = self.users.iter().any(|user| user.principal == principal.as_str());
         // A JWT is made by its issuer, so the policy need not name its user.

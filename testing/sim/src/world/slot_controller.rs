@@ -1,5 +1,5 @@
 //! A controller that takes slots from the group, and gives them back: what a slot map with several groups will do. There
-//! is one group, so nobody serves the locks meanwhile.
+//! is one group, so no group serves the locks meanwhile.
 
 use holdfast_core::{Command, LockName, MapEpoch, Slot, SlotSet};
 
