@@ -431,7 +431,8 @@ impl<'a> Translation<'a, '_> {
     }
 }
 
-/// A refusal after which neither this nor any other copy of the request takes effect.
+/// A refusal after which neither this nor any other copy of the request takes effect. `PermissionDenied` is none:
+/// nodes do not remember a denial, so another copy of the request may come when the caller has the right again.
 fn did_nothing(rejection: Rejection) -> bool {
     matches!(
         rejection,
@@ -448,6 +449,5 @@ fn did_nothing(rejection: Rejection) -> bool {
             | Rejection::InvalidWait
             | Rejection::InvalidMetadata
             | Rejection::InvalidOwner
-            | Rejection::PermissionDenied
     )
 }

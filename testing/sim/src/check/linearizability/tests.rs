@@ -272,6 +272,22 @@ fn an_expiry_that_the_log_knows_happened_then_and_no_other_did() {
     assert_eq!(held_and_seen(51, Some((1, 1))), 1);
 }
 
+/// The node denied one copy of the request while the session had no right to the lock. A permission came back, and
+/// another copy of the request was granted.
+#[test]
+fn an_acquire_of_which_one_copy_was_denied_may_be_granted_by_another_copy() {
+    for was_granted in [true, false] {
+        let mut story = three_sessions();
+        story.acquire("a", 1, 1).from(1).until(2, Outcome::Rejected(Rejection::PermissionDenied));
+        status(&mut story).from(3).saw(4, None);
+        if was_granted {
+            story.log(5, [granted("a", 1, 1, 1)]);
+        }
+        story.log(9, [hold_ended("a", 1, 1, 1)]);
+        assert_eq!(found(&story), usize::from(!was_granted));
+    }
+}
+
 #[test]
 fn an_unanswered_acquire_that_the_log_granted_was_granted() {
     let mut story = three_sessions();
