@@ -1,32 +1,36 @@
 //! How long a client may trust its locks. Pure: no clock and no I/O; the local time is an argument.
 //!
-//! Deadlines are in the lock table's logical time, which the client cannot read. It has samples: a request was *sent*
-//! at local time S, and its answer contained the logical time L. L was stamped after the request was sent, so logical
-//! time was at most L then. It runs at most 1 % faster than real time. The client's own clock is off by at most 1 %, too.
-//! Together that is less than 2 %. So the deadline D cannot pass before
+//! Deadlines are in the lock table's logical time, which the client cannot read. It has samples: a
+//! request was *sent* at local time S, and its answer contained the logical time L. L was stamped
+//! after S, so at S the logical time was at most L. Logical time runs at most 1 % faster than real
+//! time. The client's own clock is off by at most 1 %, too. Together that is less than 2 %. So the
+//! deadline D cannot pass before
 //!
 //! ```text
 //! S + (D - L) x 0.98 - slack
 //! ```
 //!
-//! Each sample gives a sound bound, so the best of them may be used. That best one is the same for
-//! every D, because the bound is `0.98 D + (S - 0.98 L)`: it is the sample with the largest
-//! `S - 0.98 L`, and only that one is kept. It matters for the grant of a long wait, whose own S is
-//! long past when the answer comes.
+//! Each sample gives a sound bound, so the client may use the latest bound. The bound is
+//! `0.98 D + (S - 0.98 L)`. So for every D the sample with the largest `S - 0.98 L` gives the
+//! latest bound, and only that sample is kept. This matters for a lock that was granted after a
+//! long wait: its own request was sent long ago, and a later heartbeat gives a later bound.
 //!
-//! **The lease that a client trusts never outlives what the servers may end.** They end a session a TTL after
-//! the last request that they answered, or a linger time after its connection ended, whichever is sooner. A
-//! connection can end without the client knowing (a relay dies), but the servers learn of it no earlier than they
-//! stamp the last request that they answer: a request that is stamped later starts the TTL again. So the session
-//! lives at least for the shorter of TTL and linger since that request was sent. That is the *lease span*, and
-//! heartbeats go out often enough for it.
+//! **The lease that a client trusts never outlives what the servers may end.** They end a session a
+//! TTL after the last request that they answered, or a linger time after its connection ended,
+//! whichever is sooner. A connection can end without the client knowing (a relay dies). If the
+//! servers notice that before they stamp a request, the request starts the TTL again and cancels
+//! the linger. So the linger time can only count from the stamp of the last answered request or
+//! later, and the session lives at least for the shorter of TTL and linger since that request was
+//! sent. That is the *lease span*, and the client sends heartbeats often enough for it.
 //!
 //! The efficiency tier has a separate clock, which restarts with each leader. Its samples are kept separately: they
 //! bound the holds of that tier, and say nothing about the session, whose time the replicated lock table keeps.
 //!
 //! Invariants:
 //! - `valid_until` of a session or hold is never later than its true end, as long as the rates hold;
-//! - it never moves back, except that an ended hold has none;
+//! - `valid_until` of a session never moves back. That of a hold moves back only when a renewal of
+//!   the hold is sent or answered, because a renewal may shorten the hold, or when the efficiency
+//!   tier's clock restarts. An ended hold has none;
 //! - a retried request counts from its *first* sending, since its answer may be the first one's.
 
 use std::collections::BTreeMap;
@@ -144,7 +148,8 @@ impl Leases {
         }
     }
 
-    /// Another leader has another clock. The holds of the efficiency tier have ended with the last one's term.
+    /// A new leader has started another clock of the efficiency tier: forgets the samples of the
+    /// old one. The holds of that tier ended with the old leader's term.
     pub fn best_effort_restarts(&mut self) {
         self.best_effort_sample = None;
     }
@@ -194,8 +199,9 @@ impl Leases {
         }
     }
 
-    /// The deadline of the renewal that was applied last counts. That is this one, if all others were answered before
-    /// it was sent. Otherwise the earlier deadline counts.
+    /// If no other renewal was answered since this one was first sent, this one was applied last of
+    /// those answered, and its deadline counts. Otherwise it is not known which was applied last,
+    /// and the earlier of the two deadlines counts.
     pub fn renewed(&mut self, hold: HoldId, renewal: RenewalId, own_deadline: Option<LogicalTime>) {
         let Some(mut lease) = self.holds.remove(&hold) else { return };
         let sent = lease.unanswered_renewals.remove(&renewal);

@@ -28,7 +28,9 @@
 //! # }
 //! ```
 //!
-//! One after the other, with an age: a request that has to give way keeps its age, and becomes the oldest at some time.
+//! Several locks, one after the other, without deadlock: an older request never gives way to a
+//! younger one. A request that is refused retries with its old age, so in time it is the oldest,
+//! and is no longer refused.
 //!
 //! ```no_run
 //! # use std::time::Duration;
@@ -42,7 +44,7 @@
 //!                 let age = one.since();
 //!                 match client.lock(second).wait(wait).wait_die().since(age).acquire().await {
 //!                     Ok(other) => return Ok([one, other]),
-//!                     // What was held is released here.
+//!                     // `one` is dropped here, which releases the first lock.
 //!                     Err(error) => error,
 //!                 }
 //!             }
@@ -54,7 +56,7 @@
 //! }
 //! ```
 //!
-//! Who leads, and work that ends when it no longer does; see [`Election`]:
+//! An election of a leader, and work that ends when the process leads no longer; see [`Election`]:
 //!
 //! ```no_run
 //! # async fn example(client: holdfast_client::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -66,12 +68,14 @@
 //! ```
 //!
 //! What the library takes care of:
-//! - it keeps the session alive, follows the leader, and sends what was not answered again under the
+//! - it keeps the session alive, follows the leader, and resends each unanswered request under the
 //!   same request id, so that every operation takes effect once;
-//! - a [`Guard`] reads a clock that also runs while the machine sleeps each time it is asked for its
-//!   token, and gives none once the lock may have ended, whether or not a message has told so;
+//! - each time a [`Guard`] is asked for its token, it reads a clock that also runs while the
+//!   machine sleeps. It gives no token once the lock may have ended, whether or not a message has
+//!   said so;
 //! - a dropped guard is released, and a dropped `acquire` leaves no waiter behind;
-//! - while no node is of use, calls fail at once; [`Client::circuit`] tells when.
+//! - while no node serves the session, calls fail at once; [`Client::circuit`] shows when that is
+//!   so.
 //!
 //! Caveats:
 //! - a program that is killed keeps its locks for its TTL, unless it has a [`companion`]. The end of a connection is
@@ -83,7 +87,8 @@
 //! [`blocking`] is for programs without tokio; [`unary`] is the thin wrapper for single calls. What the client decides is
 //! in the crate `holdfast-client-core`, which is pure; this one has the sockets, the clock and the tasks.
 //!
-//! Spans (of the crate `tracing`): `connect`, `acquire`, and `hold` for what is done with one.
+//! Spans (of the crate `tracing`): `connect`; `acquire`; and `hold`, one for each operation on a
+//! granted lock.
 
 mod acquire_call;
 mod auth_file;
@@ -143,8 +148,8 @@ pub use metrics::ClientMetrics;
 pub use tls::{Tls, TlsError};
 pub use unary::{Watch, Watched};
 
-/// So that clients which began together do not go on together. It needs no secrecy: a system that has no randomness to
-/// give gets the same jitter everywhere.
+/// The seed for random retry delays, so that clients that started together do not retry together.
+/// It needs no secrecy: where the system gives no randomness, all clients use the same seed.
 fn jitter_seed() -> u64 {
     getrandom::u64().unwrap_or(0)
 }

@@ -2,8 +2,11 @@
 //!
 //! An acquire and an acquire-all take the same path. Only an acquire of one name can re-enter. An
 //! acquire-all of a lock that its actor holds is refused with `AlreadyHeld`.
-//! A request is granted when nothing blocks it in any of its queues, and then all at once, so a part of it is never
-//! held. While it is first in a queue, no later waiter is granted that lock; it has no token yet.
+//!
+//! A request is granted when nothing blocks any of its locks. It then gets all of them at once, so
+//! a part of it is never held. While the request is first in the queue of one of its locks, no
+//! later waiter is granted that lock, although the request itself holds nothing and has no token
+//! yet.
 //!
 //! Locks are not re-entrant by default. An actor (a thread of work within a session) that asks again for a lock that it
 //! holds gets `Busy` if it tries once. If it wants to wait, it gets `Deadlock`; under the policy `Wait` it waits until
@@ -103,8 +106,9 @@ impl LockTable {
             }
         }
         let wounds = self.wounds(holder, &members, &terms);
-        // The limits of queues also apply to a request that could be granted by wounding: only the promotion below
-        // shows whether it is.
+        // The queue limits also apply to a request that may be granted by taking holds away: the
+        // freed locks go to earlier waiters first (below), so the request may have to wait all the
+        // same.
         if let Some(reply) = self.reason_not_to_wait(holder, &members, &terms, &wounds) {
             return match reply {
                 Reply::Busy => self.answer(&call, question, reply),
@@ -121,7 +125,8 @@ impl LockTable {
             self.promote_freed(false, events);
             let is_free = |member: &Member| self.admits_newcomer(&member.name, member.mode);
             if members.iter().all(is_free) {
-                // Some of them may have gone to an earlier request of this session, so its limit is checked again.
+                // Some of the freed locks may have gone to an earlier request of this session, so
+                // the session's limit is checked again.
                 if !self.may_hold_more(call.session, members.len()) {
                     let reply = Reply::Rejected(Rejection::TooManyHolds);
                     return self.refuse(&call, question, names(&members), reply, events);
@@ -203,21 +208,25 @@ impl LockTable {
         settled.collect::<Result<Vec<Member>, Rejection>>().map(Cow::Owned)
     }
 
-    /// Whether the session could hold so many more, and the table has as many tokens left. A table without tokens
-    /// refuses with `TooManyHolds` as well.
+    /// Whether the session may have `count` more holds, and the table can still issue as many
+    /// tokens. (Tokens have a maximum. A table that has reached it also refuses with
+    /// `TooManyHolds`.)
     fn may_hold_more(&self, session: SessionId, count: usize) -> bool {
         let holds = self.session_map().get(&session).map_or(0, |session| session.hold_count());
         holds + count <= self.limits().holds_per_session_max && self.has_tokens_for(count)
     }
 
-    /// Whether the session may have so many more places in queues.
+    /// Whether the session may have `places` more places in queues.
     pub(super) fn may_wait_more(&self, session: SessionId, places: usize) -> bool {
         let session = self.session_map().get(&session);
         let taken = session.map_or(0, |session| session.waits.place_count());
         taken + places <= self.limits().waits_per_session_max
     }
 
-    /// The holds that the request would take away from younger actors. Empty if it could not be granted even then.
+    /// The preemptible holds of younger actors that the request takes away, if it is then queued or
+    /// granted. Empty unless the policy is `WoundWait`. Empty also if the request only tries once,
+    /// if one of its locks is frozen, closed by a lock delay or owned by another group, or if a
+    /// lock has more holders than may be checked.
     fn wounds(&mut self, holder: Holder, members: &[Member], terms: &Terms) -> Wounds {
         if terms.policy != Policy::WoundWait || terms.wait == Span::ZERO {
             return Wounds::new();

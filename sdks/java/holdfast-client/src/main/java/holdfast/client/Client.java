@@ -16,8 +16,9 @@ import java.util.function.BiFunction;
 import java.util.function.Supplier;
 
 /**
- * One session with the cluster, for all threads of a program. It is opened by the first call that
- * needs it. To close the client ends the session: all its locks are freed at once.
+ * One session with the cluster, for all threads of a program. {@link #connect} opens the session at
+ * once; a client from {@link #builder} opens it with the first call that needs it. Closing the
+ * client ends the session, which frees all its locks at once.
  */
 public final class Client implements AutoCloseable {
   private final Engine engine;
@@ -74,7 +75,10 @@ public final class Client implements AutoCloseable {
     return new Election(this, name);
   }
 
-  /** What happens to the locks under a prefix, after a snapshot of what is. */
+  /**
+   * Watches the locks whose names begin with the prefix: first a snapshot of their present state,
+   * then each event.
+   */
   public Watch watch(String prefix) {
     return new Watch(engine, prefix, true);
   }
@@ -95,7 +99,10 @@ public final class Client implements AutoCloseable {
     }
   }
 
-  /** False while no node serves the session: then calls fail at once. */
+  /**
+   * False once no node has served the session for 3 s. Until a node does, every request except a
+   * release fails at once.
+   */
   public boolean isServed() {
     return engine.circuit() == Breaker.State.CLOSED;
   }

@@ -48,18 +48,24 @@ public sealed class Guard extends HeldLocks permits Leadership {
     return hold().isBestEffort();
   }
 
-  /** The age to ask for the next lock of the same transaction with. */
+  /**
+   * The age of this request. Pass it to {@link Terms#since} when the same piece of work asks for
+   * its next lock. Empty if this lock was requested without an age.
+   */
   public final OptionalLong since() {
     Long since = hold().since();
     return since == null ? OptionalLong.empty() : OptionalLong.of(since);
   }
 
-  /** Releases the lock, or says what had become of it before. */
+  /** Releases the lock. The result says whether the hold had ended before. */
   public final Released release() {
     return releaseAll().get(0);
   }
 
-  /** Starts the hold's own TTL again. A hold without one needs no renewal. */
+  /**
+   * Starts the hold's own TTL again; needed only after {@code autoRenew(false)}. A hold without a
+   * TTL of its own needs no renewal.
+   */
   public final void renew() {
     check();
     run(Request.about(hold(), Operations.renew(null)), Duration.ZERO);
@@ -71,12 +77,15 @@ public sealed class Guard extends HeldLocks permits Leadership {
     run(Request.about(hold(), Operations.renew(ttl.toMillis())), Duration.ZERO);
   }
 
-  /** At once, and under the same token. */
+  /** Turns the exclusive hold into a shared one, at once and under the same token. */
   public final void convertToShared() {
     convert(Mode.SHARED, Duration.ZERO);
   }
 
-  /** When the other readers are gone, under a new token. The lock is held all the time. */
+  /**
+   * Turns the shared hold into an exclusive one as soon as the other readers are gone, and waits
+   * for that at most {@code wait}. The hold gets a new token. The lock is held throughout.
+   */
   public final void convertToExclusive(Duration wait) {
     convert(Mode.EXCLUSIVE, wait);
   }
@@ -88,7 +97,7 @@ public sealed class Guard extends HeldLocks permits Leadership {
     run(request, checked);
   }
 
-  /** Other metadata for the hold, for people who look at the lock. */
+  /** Replaces the metadata of the hold, which people see who look at the lock. */
   public final void proclaim(byte[] metadata) {
     check();
     run(Request.about(hold(), Operations.proclaim(Checks.metadata(metadata))), Duration.ZERO);
@@ -99,7 +108,10 @@ public sealed class Guard extends HeldLocks permits Leadership {
     proclaim(metadata.getBytes(StandardCharsets.UTF_8));
   }
 
-  /** Hands an exclusive lock to a session that waits for it. Returns the token of that session. */
+  /**
+   * Hands an exclusive lock to a session that waits for it. Returns the fencing token under which
+   * that session now holds the lock.
+   */
   public final long transfer(String publicSessionId) {
     check();
     return (Long) run(Request.about(hold(), Operations.transfer(publicSessionId)), Duration.ZERO);

@@ -11,7 +11,7 @@ import java.util.concurrent.locks.Lock;
 
 /**
  * A lock of the cluster as {@code java.util.concurrent.locks.Lock}. A thread may enter it again.
- * All views of one name and one client are the same lock.
+ * All {@code HoldfastLock} objects that one client makes for the same name are the same lock.
  *
  * <p>{@link #unlock} throws {@code LostException} if the lock was lost meanwhile. {@link #guard}
  * gives the token, without which no lock protects a resource from a paused holder.
