@@ -1,7 +1,9 @@
 //! One replica of one Raft group: consensus and lock table together.
 //!
-//! [`Replica`] is pure, like the lock table below it: no I/O, no clock, no thread. Inputs are `handle_*` calls. Each
-//! pass has two halves, before and after the disk write. In each half, answers come first:
+//! [`Replica`] is pure, like the lock table below it: no I/O, no clock, no thread. Inputs are
+//! `handle_*` calls. Each pass has two halves, before and after the disk write. The first half
+//! sends and answers what needs no disk. The second half acknowledges to peers before it applies
+//! anything:
 //!
 //! ```text
 //! handle_message / handle_call / handle_read / propose_membership / handle_time ...   in any order
@@ -15,8 +17,9 @@
 //!
 //! * A call is answered only after its commit. A message that promises something is sent only after that is durable
 //!   here: `acknowledge` returns such messages. A read sees only what was committed before.
-//! * Followers learn the commit index with the next entries, or a millisecond later. Between two turns no more than
-//!   [`Replica::next_turn_within`] passes.
+//! * Followers learn the commit index with the next entries. If there are none, the leader sends it
+//!   about a millisecond after the commit. The shard begins the next turn within
+//!   [`Replica::next_turn_within`].
 //! * Only a leader stamps time. Its stamps continue from the highest stamp in its log, including the uncommitted tail,
 //!   or from a later time that the leader of the last entry sent.
 //! * Only a leader that has committed in its own term lets the table expire anything.

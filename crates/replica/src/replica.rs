@@ -1,7 +1,8 @@
 //! The replica itself. It takes inputs, proposes and applies commands, and returns what the shard has to do.
 //!
-//! The order of calls in a turn: `handle_*` for all inputs, `handle_time`, `begin_turn`; send the turn's messages;
-//! `answer_committed`; write and sync; `acknowledge`, send; `finish_turn`.
+//! The order of calls: `handle_*` for all inputs of a turn, `handle_time`; then for each pass of
+//! the turn: `begin_turn`; send its messages; `answer_committed`; write and sync; `acknowledge`,
+//! send; `finish_turn`.
 
 mod batching;
 mod leadership;
@@ -33,7 +34,8 @@ use crate::pending::{Call, Pending, Proposed};
 use crate::reads::Reads;
 use crate::snapshot_body::{self, SnapshotError};
 
-/// Followers learn the commit index with the next entries. If there are none, after this time.
+/// Followers learn the commit index with the next entries. If there are none, the leader sends it
+/// after this time.
 const COMMIT_UNANNOUNCED_MAX: Duration = Duration::from_millis(1);
 
 /// No replica idles for longer, whatever its tick is: a watchdog expects its loop to turn.
@@ -207,8 +209,9 @@ impl Replica {
             }
         }
         let mut log = LogStore::new(durable.hard_state, applied_index, applied_term);
-        // The snapshot is committed, even if the last hard state on disk has a lower commit index. A vote of an older term
-        // stays: at worst this node refuses a vote that it could give.
+        // The snapshot is committed, even if the last hard state on disk has a lower commit index.
+        // If the term rises here, the vote of the older term stays, and counts as this node's vote
+        // in the newer term. At worst, the node refuses a vote that it could give.
         log.hard_state.commit = log.hard_state.commit.max(applied_index);
         log.hard_state.term = log.hard_state.term.max(applied_term);
         for entry in durable.entries {
@@ -309,7 +312,8 @@ impl Replica {
         let (from, leader_time) = (message.from(), message.carried_leader_time());
         // Read before `step`: a vote that makes this node leader also appends an entry of its own term.
         let last_term = self.consensus.last_term();
-        // An unknown node may have been added by entries that are not here yet.
+        // Only removed nodes are refused. A node that is merely unknown may have been added by
+        // entries that this replica does not have yet.
         if self.membership.was_removed(from) {
             return Err(MessageError::Stranger { from: from.0 });
         }
@@ -359,8 +363,9 @@ impl Replica {
         self.latest_time = self.latest_time.max(now);
         self.turn_cost = 0;
         let elapsed = self.clock.advance(now);
-        // A follower sleeps until input comes. The time of the sleep must not count after the leader's message that ended
-        // it; at most one tick is left.
+        // A follower sleeps until input comes. If a message of the leader ended the sleep, it also
+        // restarted the election timeout, and the time slept before must not count toward the new
+        // timeout: so at most one tick is given.
         let was_contacted = std::mem::take(&mut self.leader_just_contacted);
         let ticks = if was_contacted { elapsed.ticks.min(1) } else { elapsed.ticks };
         for _ in 0..ticks {
@@ -373,8 +378,9 @@ impl Replica {
             // Inputs that wait in the sockets are handled first.
             self.expire_not_before = stamp.after(self.config.grace);
             if self.clock.keeps_stalling() && self.may_transfer_leadership() {
-                // No follower deposes a leader whose stalls are shorter than an election timeout, and logical time runs
-                // late under it. It stays if no other voter can lead.
+                // Stalls shorter than an election timeout make no follower campaign, but logical
+                // time falls behind with each of them. So the leader hands over by itself, unless
+                // no other voter can lead.
                 let _ = self.hand_over(None);
             }
         }
@@ -386,12 +392,13 @@ impl Replica {
         }
     }
 
-    /// How long a turn's write and sync took. Call it before `handle_time` of the next turn.
+    /// How long the write and sync of a pass took. Call it before `handle_time` of the next turn.
     pub fn handle_write_time(&mut self, took: Duration) {
         self.clock.note_write(took);
     }
 
-    /// Another voter has this leader's whole log on its disk, so its disk is not slower: it began to write later.
+    /// Another voter has this leader's whole log on its disk, although it began to write later than
+    /// the leader. So that voter's disk is not slower.
     fn another_writes_faster(&self) -> bool {
         self.best_successor().is_some_and(|node| self.lag_of(node) == 0)
     }
@@ -425,7 +432,8 @@ impl Replica {
     /// The snapshot of `Effect::SaveSnapshot` is durable: the log below it can go.
     pub fn handle_snapshot_saved(&mut self, index: u64) {
         self.snapshot_under_way = false;
-        // If this group still pins the log, the host requests a snapshot again.
+        // If this group's entries still keep an old log segment from being deleted, the shard
+        // requests a snapshot again.
         self.snapshot_requested = false;
         self.snapshot_index = self.snapshot_index.max(index);
         // A follower that is being sent a snapshot needs what comes after it.
@@ -448,7 +456,7 @@ impl Replica {
         self.snapshot_requested = true;
     }
 
-    /// The first half of a turn: proposes queued commands, and returns what to send and to write.
+    /// The first half of a pass: proposes queued commands, and returns what to send and to write.
     pub fn begin_turn(&mut self) -> Option<Turn> {
         self.update_leadership();
         if !self.consensus.is_leader() {
@@ -473,14 +481,15 @@ impl Replica {
         Some(turn)
     }
 
-    /// Between the halves, before the disk write: a leader answers what was committed before this turn. A follower
-    /// skips this: it has no callers, and its leader waits for its disk.
+    /// Between the halves, before the disk write: a leader answers what was committed before this
+    /// pass. A follower skips this: it has no callers, and its leader waits for its disk.
     pub fn answer_committed(&mut self, effects: &mut Vec<Effect>) -> Result<(), Fatal> {
         if !self.consensus.is_leader() {
             return Ok(());
         }
-        // Effects from before this call, such as a leadership change, stay in `self` until `finish_turn`: they wait for the
-        // disk. `effects` is empty here, so the swap sets them aside.
+        // Effects from before this call, such as a leadership change, must wait for the disk.
+        // `effects` is empty here: the first swap parks them in it, and the second one puts them
+        // back into `self` until `finish_turn`.
         std::mem::swap(effects, &mut self.effects);
         while let Some(entry) = self.consensus.next_committed_commands() {
             self.apply(entry)?;
@@ -497,7 +506,8 @@ impl Replica {
         self.consensus.finish()
     }
 
-    /// The second half of a turn: everything that `begin_turn` returned is durable. Also returns refusals since then.
+    /// The second half of a pass: everything that `begin_turn` returned is durable. Also returns
+    /// the effects that had to wait for the disk, and the refusals of calls and reads.
     pub fn finish_turn(&mut self, effects: &mut Vec<Effect>) -> Result<(), Fatal> {
         let messages = self.acknowledge();
         self.effects.extend(messages.into_iter().map(Effect::Send));
@@ -571,7 +581,8 @@ impl Replica {
 
     fn begin_read_round(&mut self) {
         if !self.consensus.has_committed_in_own_term() {
-            // The library silently drops an earlier request.
+            // The `raft` crate silently drops a ReadIndex request before the leader has committed
+            // in its own term.
             return;
         }
         let timeout_ticks = self.config.election_ticks.0 as u64;

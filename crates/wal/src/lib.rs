@@ -1,8 +1,9 @@
 //! One append-only log for all raft groups of a shard, and their snapshot files.
 //!
-//! A shard serves many groups in one loop. In each turn of the loop it buffers what every group must not forget, then
-//! commits: one write and one sync, however many groups took part. The log knows only the shape of what raft stores:
-//! entries with an index and a term, and a hard state.
+//! A shard can serve several groups in one loop (one runs today). In each pass of the loop it
+//! buffers what every group must keep, then makes it durable: one write and one sync, however many
+//! groups took part. In this crate a *turn* is what one such pass writes. The log knows only the
+//! shape of what Raft stores: entries with an index and a term, and a hard state.
 //!
 //! On disk the log is a sequence of segments, `log-<sequence>.seg`. A segment is a sequence of turns. A turn is a
 //! sequence of blocks of 512 bytes, each with a checksum. The joined payload of the blocks is a sequence of records. A
@@ -16,8 +17,10 @@
 //!   is used, so a block holds zeros, or what was written there, or damage.
 //! - Damage in anything that was ever synced makes [`Wal::open`] refuse, and name file and offset. It
 //!   is never repaired and never skipped.
-//! - The first turn of a segment repeats the hard state and the snapshot mark of every group, so a
-//!   segment holds nothing that is needed but entries, and goes when every group has a snapshot past it.
+//! - The first turn of a segment repeats, for every group, the hard state (term, vote, commit
+//!   index) and the snapshot mark (index and term of the newest snapshot). So only the entries of
+//!   older segments are still needed, and a segment is deleted when every group has a snapshot that
+//!   covers its entries.
 //! - A snapshot has its name only once it is complete and synced. Every creation, rename and removal is
 //!   followed by a sync of the directory before anything relies on it.
 //! - A sync that failed is never tried again. It poisons the log and all that write to it; every later
@@ -29,10 +32,12 @@
 //! - If *all* blocks of the last turn become zeros, the turn looks as if it was never written. Likewise, deleting files
 //!   at the end of the log leaves no trace.
 //! - Writing 512 aligned bytes is taken to be atomic.
-//! - After a failed sync of the *directory* a snapshot may be seen that is not durable, and opening the
-//!   log again does not make it so. File systems stop taking writes in that case.
-//! - [`SnapshotWriter::write`] trusts that the state was applied from committed turns, and an index that
-//!   was installed has the same term in every later snapshot at that index.
+//! - After a failed sync of the *directory*, the file of a snapshot may be visible although it is
+//!   not durable, and opening the log again does not make it durable. We accept this, because file
+//!   systems refuse further writes after such a failure.
+//! - [`SnapshotWriter::write`] does not check two things that its caller must ensure: the state
+//!   contains only committed entries, and a snapshot at the index of an installed one has the same
+//!   term.
 //! - A log is read whole into memory when it is opened.
 //! - [`Wal::sync_turn`] zeroes the next segment itself unless it was given a [`Spare`] in time.
 

@@ -1,4 +1,4 @@
-//! The log itself: buffers a turn, writes it, and lets go of what snapshots cover.
+//! The log itself: buffers a turn, writes it, and deletes the segments that snapshots cover.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -43,8 +43,9 @@ pub struct Stats {
 ///
 /// A turn is any number of [`append`](Wal::append), [`set_hard_state`](Wal::set_hard_state),
 /// [`snapshot_written`](Wal::snapshot_written) and [`install_snapshot`](Wal::install_snapshot), then
-/// one [`sync_turn`](Wal::sync_turn). Nothing of a turn may be acted upon before that returned `Ok`; then all of it is
-/// durable. After a crash a turn is there as a whole or not at all. ("Commit" is Raft's word here: the commit index.)
+/// one [`sync_turn`](Wal::sync_turn). Nothing may be promised that depends on the turn (a vote, an
+/// acknowledgement) before that returned `Ok`; then all of it is durable. After a crash a turn is
+/// there as a whole or not at all. ("Commit" is Raft's word here: the commit index.)
 #[derive(Debug)]
 pub struct Wal<D: Disk> {
     store: Store<D>,
@@ -62,8 +63,8 @@ pub struct Wal<D: Disk> {
     blocks: Vec<u8>,
     /// Files to remove, if removal is deferred.
     garbage: Option<Vec<String>>,
-    /// `blocks` are not yet known to be durable. Parts of them may be on disk, so until they are, they
-    /// are the only thing that may be written there.
+    /// `blocks` are not yet known to be durable. Parts of them may be on disk, so nothing else may
+    /// be written at their place until they are durable.
     in_flight: bool,
 }
 
@@ -129,10 +130,10 @@ impl<D: Disk> Wal<D> {
 
     /// Makes the end of the log durable and clean, and continues there.
     ///
-    /// The last turn is written once more: it may never have been acknowledged, and after a sync that
-    /// failed the operating system shows blocks that are not on the disk, and would not write them
-    /// again by itself. A torn turn is overwritten with zeros, or its remains could pass for a part of
-    /// the next turn, which gets the same number.
+    /// The last turn is written once more, because its sync may have failed. After a failed sync,
+    /// the operating system still shows the new blocks, although they are not on the disk, and does
+    /// not write them again by itself. A torn turn is overwritten with zeros, because its remains
+    /// could pass for a part of the next turn, which gets the same number.
     fn resume(&mut self, mut segments: Vec<SegmentSummary>, tail: Tail) -> Result<(), OpenError> {
         let Some(summary) = segments.pop() else { return Ok(()) };
         self.full = segments.into();

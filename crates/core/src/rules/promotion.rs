@@ -1,9 +1,11 @@
-//! Grants, and how a lock that became free goes to the next in line.
+//! Grants, and how a lock that became free goes to the next waiter.
 //!
-//! Whatever frees something only notes it. When the command has done the rest, those who can be granted
-//! are: so nothing is granted to one that ends with the same command. One end of a hold wakes one waiter,
-//! or the run of readers at the head. A waiter that cannot be granted any more (its deadline has passed,
-//! its session is due, the policy forbids it) is passed over and leaves the queue, so the dead never stall it.
+//! Code that frees a lock only notes the name of the lock. Waiters are granted after the command
+//! has done everything else, so no waiter is granted a lock and ended by the same command. The end
+//! of one hold wakes one waiter, or the run of readers at the head of the queue. A waiter that
+//! cannot be granted any more (its deadline has passed, its session is due, the policy forbids it)
+//! is removed from the queue, so it never blocks the waiters behind it. (A waiter that is *passed
+//! by* keeps its place.)
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -24,34 +26,38 @@ use crate::state::queue::{Counts, Ticket};
 use crate::state::table::LockTable;
 use crate::state::wait::{Converts, Wait};
 
-/// What is to be done with a waiter that nothing is in the way of, here.
+/// What to do with a waiter that nothing blocks in this queue.
 enum Next {
     Grant,
-    /// It waits for something else as well.
+    /// It also waits in another queue, and is blocked there. It keeps its place, and the walk goes
+    /// on behind it.
     PassBy,
     EndWait(Reply),
     EndSession,
 }
 
-/// Where a promotion comes from.
+/// Why a queue is walked.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PromotionOrigin {
-    /// The present command has freed something.
+    /// The present command has freed the lock, or may have unblocked a waiter.
     Fresh,
-    /// It was left by an earlier entry, and is next in line.
+    /// An earlier log entry did not finish the walk, and it is now the first of the deferred walks.
     Deferred,
 }
 
-/// Steps for a name that is awaited and is about to be granted: as long as it takes, one could look at so many.
+/// A name with waiters costs this many steps of the budget: granting it takes about as long as
+/// looking at so many names without waiters.
 const AWAITED_NAME_STEPS: usize = 8;
 
 impl LockTable {
-    /// Gives what has become free to the next in line. In a tick a due session that comes up is ended
-    /// rather than granted a lock that the next tick would take away; what it held is freed as well.
+    /// Grants the locks that have become free to the next waiters. If a tick finds that the session
+    /// of such a waiter is due, it ends the session instead of granting it a lock that the next
+    /// tick would take away. That also frees the locks that the session held.
     ///
-    /// One command passes over a bounded number of those who are due. A line with more of them at its head
-    /// stops there: their deadlines are due, so the ticks that follow end them, and go on with the line. If one
-    /// of them turns out to live, that goes on with it; see [`resume_promotions_of`](LockTable::resume_promotions_of).
+    /// One command ends at most `expiries_per_tick_max` due sessions and waits. If more of them are
+    /// at the head of a queue, the walk stops there; the next ticks end them, and continue the
+    /// walk. If the deadline of such a session is extended first,
+    /// [`resume_promotions_of`](LockTable::resume_promotions_of) continues the walk.
     pub(crate) fn promote_freed(&mut self, in_tick: bool, events: &mut Vec<Event>) {
         while self.has_freed() {
             for name in self.take_freed() {
@@ -60,7 +66,8 @@ impl LockTable {
         }
     }
 
-    /// Goes on with what earlier entries have left, as far as this one may.
+    /// Continues the deferred walks, until this log entry has used up its budget of steps (see
+    /// `state/deferred.rs`).
     pub(crate) fn continue_deferred(&mut self, in_tick: bool, events: &mut Vec<Event>) {
         while !self.deferred().is_empty()
             && self.promotion_steps() > 0
@@ -77,7 +84,8 @@ impl LockTable {
         }
     }
 
-    /// Notes the locks under a prefix that are awaited, as many as this entry may look at.
+    /// Notes as freed the locks under a prefix that have waiters, after a thaw or after the group
+    /// gained slots. Stops when this log entry has used up its budget, and defers the rest.
     fn sweep(&mut self, prefix: Box<str>, mut passed: Option<LockName>) {
         let mut steps = self.promotion_steps();
         let start = match &passed {
@@ -108,7 +116,9 @@ impl LockTable {
         awaited.into_iter().for_each(|name| self.note_freed(name));
     }
 
-    /// May this entry look at a waiter that stands in so many places? If not, the rest of the queue is left for later.
+    /// Whether this log entry may examine a waiter that waits in `places` queues: that costs so
+    /// many steps of the entry's budget. If not, the walk through the rest of the queue is
+    /// deferred.
     fn may_examine(
         &mut self,
         places: usize,
@@ -119,7 +129,7 @@ impl LockTable {
         if places <= 1 || self.rules() < RulesVersion::THREE {
             return true;
         }
-        // Who comes later goes behind those who wait for their turn.
+        // A new walk goes behind the walks that are already deferred.
         let is_next = origin == PromotionOrigin::Deferred || self.deferred().is_empty();
         if is_next && self.promotion_steps() > 0 {
             self.spend_promotion_steps(places);
@@ -133,7 +143,8 @@ impl LockTable {
         false
     }
 
-    /// A session that was due lives after all. It may be first in lines that a tick has left for that.
+    /// The deadline of a session had passed, and was then extended. The session may be first in
+    /// queues where a tick stopped its walk because of it.
     pub(crate) fn resume_promotions_of(&mut self, id: SessionId) {
         let Some(session) = self.session_map().get(&id) else { return };
         let places = session.waits.iter().flat_map(|(_, wait)| wait.places.as_slice());
@@ -145,7 +156,8 @@ impl LockTable {
         self.promote_after(name, None, PromotionOrigin::Fresh, in_tick, events);
     }
 
-    /// Grants what can be granted behind this place: all before it have been passed by.
+    /// Walks the queue from behind the place `passed`, and grants what can be granted. An earlier
+    /// part of the walk skipped the waiters up to and including that place.
     fn promote_after(
         &mut self,
         name: &LockName,
