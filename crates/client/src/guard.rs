@@ -92,8 +92,8 @@ impl Guard {
         outcome
     }
 
-    /// Starts the hold's own TTL again, with another length if one is given. A hold without its own
-    /// TTL needs none: the library keeps it.
+    /// Restarts the hold's own TTL (`.ttl(d)` on the lock), with another length if one is given. A
+    /// hold without a TTL of its own needs no renewal: the library's heartbeats keep it.
     pub async fn renew(&self, ttl: Option<Duration>) -> Result<(), RenewError> {
         match &self.kind {
             Kind::Table(guard) => guard.renew(ttl).await,
@@ -103,15 +103,15 @@ impl Guard {
         }
     }
 
-    /// From exclusive to shared, at once and under the same token: the readers at the head of the queue
-    /// join in.
+    /// Turns the exclusive hold into a shared one, at once and under the same token. Readers at the
+    /// head of the queue get the lock, too.
     pub async fn convert_to_shared(&mut self) -> Result<(), ConvertError> {
         self.in_cluster("a conversion")?.convert(Mode::Shared, Duration::ZERO).await
     }
 
-    /// From shared to exclusive when the other readers are gone, under a new token; the lock is held
-    /// all the time. If two readers want it, the second gets `Deadlock`, since neither could ever be alone: it has to
-    /// release.
+    /// Turns the shared hold into an exclusive one when the other readers are gone, under a new
+    /// token. The lock is held all the time. If two readers convert, each would wait for the other
+    /// to release. So the second one gets `Deadlock`, and has to release its lock.
     ///
     /// Dropping the future gives up the place in the queue. If the conversion was done by then it stays
     /// done, and [`Guard::token`] gives the new token.
@@ -252,8 +252,8 @@ impl Guard {
         lease_watch::at_risk(self).await;
     }
 
-    /// What ends the lock at [`Guard::valid_until`], if the cluster does not answer before: the session's TTL, or the
-    /// hold's own time.
+    /// What ends the lock at [`Guard::valid_until`], if the cluster does not answer before: the
+    /// session's TTL, or a limit of the hold itself (its own TTL or `max_hold`).
     pub fn ends_by(&self) -> LossReason {
         match &self.kind {
             Kind::Table(guard) => guard.hold.ends_by(),

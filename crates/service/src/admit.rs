@@ -101,7 +101,8 @@ impl Service {
         Service { mode, ..self }
     }
 
-    /// The clock that ends tokens. Without it no token expires: a node always has one.
+    /// The wall clock by which credentials expire. Without it none expires, so a node always sets
+    /// it.
     #[must_use]
     pub fn with_clock(self, unix_ms: fn() -> u64) -> Service {
         Service { unix_ms: Some(unix_ms), ..self }
@@ -166,8 +167,9 @@ impl Service {
         self.limits.take(Limit::Relayed)
     }
 
-    /// Checks that the caller may call `method` on `about`. In the mode `required`, and for methods of the policy
-    /// in every mode, a denial is an error. Otherwise it is only reported. The action has been decoded, so it is well-formed.
+    /// Checks that the caller may call `method` on `about`, which the front end has decoded. A
+    /// denial is an error in the mode `required`, and in every mode for methods that show or change
+    /// who may do what. Otherwise the service only reports it.
     pub fn authorise(
         &self,
         caller: &Caller,
@@ -201,7 +203,9 @@ impl Service {
         }
     }
 
-    /// Quotas of principals are in force where callers have to prove who they are.
+    /// Counts the request against the rate quotas of the prefixes of its names and, in the mode
+    /// `required` only, against that of its principal: in other modes callers do not have to prove
+    /// who they are.
     fn check_rates(
         &self,
         caller: &Caller,
@@ -218,7 +222,7 @@ impl Service {
         rates.take(since_boot(), identity.map(|identity| &identity.principal), &about.names())
     }
 
-    /// Checks again, while it goes on, that the caller may do what it was allowed to begin.
+    /// Checks, while a long action such as a watch is running, that its caller may still do it.
     pub fn check_again(
         &self,
         caller: &Caller,
@@ -231,7 +235,8 @@ impl Service {
         self.audit.check(method)
     }
 
-    /// How long what the caller has shown still counts. `None` if it has no end, or if nothing is demanded.
+    /// How long the caller's credential is still good. `None` if it has no end, or if the mode
+    /// demands none.
     pub fn credential_left(&self, caller: &Caller) -> Option<Duration> {
         let unix_ms = self.unix_ms.filter(|_| self.mode == AuthMode::Required)?;
         let until_unix_ms = match (&caller.credential, caller.identity()) {
@@ -282,13 +287,14 @@ impl Service {
             refused(Reason::PermissionDenied, words)
         })?;
         match verb {
-            // What a session holds may be given up with a token that is good no more.
+            // A caller may give up what its session holds even if its credential has expired or was
+            // revoked.
             Verb::Authenticated => Ok(()),
             _ => self.check_credential(caller, &standing),
         }
     }
 
-    /// Whether what the caller has shown still counts.
+    /// Checks that the caller's credential has neither expired nor been revoked.
     fn check_credential(&self, caller: &Caller, standing: &Standing) -> Result<(), Failure> {
         match (&caller.credential, self.unix_ms) {
             (Some(Credential::Jwt { until_unix_ms, .. }), Some(unix_ms))
@@ -301,9 +307,10 @@ impl Service {
     }
 }
 
-/// What a node asks of its own accord: what the dashboard shows, and the leadership. It changes the policy for the
-/// operator who has access to its data directory (`holdfast access reset`), at the node itself: a request from the
-/// network is never taken for that.
+/// Whether a node may ask for this on its own behalf: reads for the dashboard, and a transfer of
+/// the leadership. For an operator with access to its data directory (`holdfast access reset`), a
+/// node also changes the policy, but only at that node itself: a forwarded request for this is
+/// refused.
 fn is_for_nodes(caller: &Caller, method: Method) -> bool {
     let row = method.row();
     match method {

@@ -4,8 +4,9 @@
 //! between them happens here, for all front ends alike:
 //!
 //! 1. [`Service::begin`]: is there room for one more request of this kind?
-//! 2. [`Service::authorise`]: may this [`Caller`] do that, and has it not asked too often? What it may do becomes an [`Admitted`] value. The ways to
-//!    the shard (`rpc/door.rs` and `shard/framed.rs` of the server) take no others.
+//! 2. [`Service::authorise`]: may this [`Caller`] do that, and has it not asked too often? If so,
+//!    the action becomes an [`Admitted`] value. The two ways to the shard (`rpc/door.rs` and
+//!    `shard/framed.rs` of the server) take only such values.
 //! 3. [`route`]: which node carries it out?
 //!
 //! # Invariants
@@ -14,7 +15,8 @@
 //!   which limit it counts for, and where it is carried out. A method without a row cannot be named, and a request that
 //!   names no method is not admitted.
 //! * Only [`Service::authorise`] makes an [`Authorised`] value, and only that makes an [`Admitted`] one.
-//! * Nothing that a client sends claims an identity: [`identity_header`] finds such claims, and the front ends refuse them.
+//! * No identity is taken from a header that names one: [`identity_header`] finds such headers, and
+//!   the front ends refuse requests that carry one.
 //! * No clock, no I/O, no thread. The host says what time it is. The simulation routes with it.
 
 mod access;

@@ -1,7 +1,9 @@
-//! The handle by which gRPC and HTTP reach the shard, and all front ends the efficiency tier. It takes [`Admitted`]
-//! actions only, so a request that did not pass the service cannot be carried out.
+//! The handle through which gRPC and HTTP reach the shard, and through which all front ends reach
+//! the efficiency tier. It takes [`Admitted`] actions only, so a request that did not pass the
+//! service cannot be carried out.
 //!
-//! No front end holds a handle of the shard. Here is also the only place that knows which group an action is for.
+//! No front end holds a handle of the shard. For gRPC and HTTP, this is also the only place that
+//! decides which group an action is for (`shard/inputs.rs` does it for framed connections).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,9 +28,10 @@ use crate::shard::{
 };
 use crate::stopping::Stopping;
 
-/// A leader that its quorum does not confirm within this time has none.
+/// How long to wait until a quorum confirms that this node leads. After that the node refuses, as
+/// if it had no quorum.
 pub(super) const ADMISSION_TIMEOUT: Duration = Duration::from_secs(1);
-/// Before the shard is told once more, if its inbox is full.
+/// How long to wait before the shard is told once more, if its inbox is full.
 const INBOX_FULL_PAUSE: Duration = Duration::from_millis(10);
 
 /// Cheap to clone.
@@ -120,7 +123,8 @@ impl Door {
 
     // ---- calls: each is answered once ----
 
-    /// A command that is undone if its caller hangs up, unless `call` is none. This node should lead.
+    /// Carries out a command at this node, which should be the leader. If `call` is given, the
+    /// shard undoes the command when its caller hangs up.
     pub(super) async fn call(
         &self,
         command: Admitted<Command>,
@@ -221,7 +225,8 @@ impl Door {
 
     // ---- streams ----
 
-    /// Both tiers tell the stream what happens to its session: the efficiency tier until the guard is dropped.
+    /// Both tiers tell the stream what happens to its session. The efficiency tier does so until
+    /// the returned [`TierStream`] is dropped.
     pub(super) fn open_stream(
         &self,
         stream: StreamKey,
@@ -253,7 +258,7 @@ impl Door {
         is_deferrable: bool,
     ) -> Result<(), (Vec<RequestId>, Failure)> {
         let operations = operations.into_iter().map(|(id, command)| (id, command.into_inner()));
-        // In place: an admitted command is a command.
+        // `collect` reuses the allocation: `Admitted<Command>` has the size of `Command`.
         let operations = operations.collect();
         let frame = Input::Frame { stream, group: FIRST_GROUP, operations, is_deferrable };
         self.shard.offer(frame).map_err(|frame| {
@@ -296,15 +301,17 @@ impl Door {
         }
     }
 
-    // ---- the efficiency tier. The shard is asked only by a session that is new there, or when this node is not sure
-    // that it still leads ----
+    // ---- the efficiency tier. The door asks the shard only for a session that the tier does not
+    // know yet, or when this node is not sure that it still leads ----
 
     pub(super) fn memory(&self) -> &Arc<EfficiencyTier> {
         &self.memory
     }
 
-    /// Carries out operations of one session in memory. Each is answered on its own, unless all are refused. Right after
-    /// an election they are: what else the session says must not wait until the tier opens.
+    /// Carries out operations of one session in the efficiency tier. Each is answered through its
+    /// own `ReplyTo`; if all are refused, they come back with the reason. Until the tier opens
+    /// after an election, it refuses at once instead of waiting, so that other operations on the
+    /// session's stream are not held up.
     pub(super) async fn carry_out_in_memory(
         &self,
         session: SessionId,
@@ -358,7 +365,8 @@ impl Door {
         Err((operations, failure))
     }
 
-    /// As [`Door::call`].
+    /// Carries out one command in the efficiency tier, and returns its answer. Right after an
+    /// election it first waits until the tier opens.
     pub(super) async fn call_in_memory(
         &self,
         command: Admitted<Command>,

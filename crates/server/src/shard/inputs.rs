@@ -185,7 +185,7 @@ fn take_asked(engine: &mut Engine<Observer>, token: usize, asked: Asked) -> Opti
         displaced
     });
     let operations = asked.operations.into_iter().map(|(id, command)| (id, command.into_inner()));
-    // In place: an admitted command is a command.
+    // `collect` reuses the allocation: `Admitted<Command>` has the size of `Command`.
     let operations: Vec<(RequestId, Command)> = operations.collect();
     take_frame(engine, stream, FIRST_GROUP, operations, asked.is_deferrable);
     if !asked.statuses.is_empty() {
