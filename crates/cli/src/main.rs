@@ -31,6 +31,7 @@ mod freeze;
 mod freezes;
 mod global;
 mod held;
+mod hint;
 mod history;
 mod intervention;
 mod kill_session;
@@ -96,8 +97,10 @@ use crate::exit::{Code, Problem};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let parsed =
-        cli::command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    let parsed = cli::command().try_get_matches().and_then(|matches| {
+        hint::remember(&matches);
+        Cli::from_arg_matches(&matches)
+    });
     let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => return exit::of_arguments(error),
