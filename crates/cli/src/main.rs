@@ -17,6 +17,8 @@ mod companion;
 mod companion_link;
 mod completions;
 mod demo;
+#[cfg(test)]
+mod deployment;
 mod dev;
 #[cfg(test)]
 mod documentation;

@@ -1,4 +1,6 @@
-use holdfast_core::{Event, LogIndex, LogicalTime, PublicSessionId, SessionId};
+use holdfast_core::{
+    Event, Identity, LogIndex, LogicalTime, Principal, PublicSessionId, SessionId,
+};
 use holdfast_replica::{Configuration, Leadership, NodeId};
 use holdfast_service::{Caller, Credential, Protocol};
 use serde_json::{Value, json};
@@ -228,10 +230,9 @@ fn a_login_has_its_line_when_its_session_is_open_and_none_if_the_session_is_refu
     let settings = AuditSettings { file: file.clone(), bytes_max: 1 << 20, kept: 1 };
     let events = Arc::new(EventRing::new(KEPT));
     let mut audit = audit(&settings, &events);
-    let known = Caller {
-        credential: Some(Credential::Bootstrap),
-        ..Caller::client(Protocol::Framed, None)
-    };
+    let identity = Identity::of(Principal::parse("token:billing").unwrap());
+    let known = Caller::client(Protocol::Framed, None);
+    let known = known.authenticated(identity, Credential::Bootstrap);
     for number in [1, 2] {
         audit.notes.logged_in(&known, SessionId(number), PublicSessionId(number as u64), true);
     }
