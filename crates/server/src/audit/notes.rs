@@ -290,7 +290,10 @@ impl State {
         if self.notes.len() < room {
             self.notes.push((unix_ms, note));
         } else {
-            self.lost += 1;
+            self.lost += match note {
+                Note::Denied { count, .. } | Note::DeniedOtherwise { count, .. } => count,
+                Note::LoggedIn { .. } | Note::DashboardLogin(_) | Note::Requested { .. } => 1,
+            };
         }
     }
 }

@@ -45,13 +45,14 @@ use crate::wrong_port::{WrongPort, answer_all};
 const SNAPSHOTS_AT_ONCE_MAX: usize = 2;
 
 /// Connections that have said nothing yet, and those that wait for the service to take them. If there are more, the oldest
-/// is closed: a node says who it is within milliseconds.
+/// is closed: a node says who it is within milliseconds. Nodes of one machine share an address, and each may open all of
+/// its connections at once.
 const NEW_CONNECTIONS_MAX: usize = 1_024;
-const NEW_PER_ADDRESS_MAX: usize = 64;
+const NEW_PER_ADDRESS_MAX: usize = 224;
 
-/// Connections that the service has. Nodes of one machine share an address, and each has about 35.
+/// Connections that the service has. Each node has about 35.
 const CONNECTIONS_MAX: usize = 4_096;
-const CONNECTIONS_PER_ADDRESS_MAX: usize = 256;
+const CONNECTIONS_PER_ADDRESS_MAX: usize = 512;
 
 /// Callers whose last refusal is remembered. There are fewer nodes.
 const REFUSALS_MAX: usize = 64;
