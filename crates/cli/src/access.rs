@@ -2,6 +2,7 @@
 
 mod bootstrap;
 mod can;
+mod lockout;
 mod policy;
 mod policy_file;
 mod quota;

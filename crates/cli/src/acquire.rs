@@ -113,7 +113,7 @@ impl NotTaken {
 
 /// If the session's secret cannot be printed, the lock is released: the caller could not release it.
 pub(crate) async fn run(args: AcquireArgs, global: &Global) -> Result<ExitCode, Problem> {
-    let calls = one_shot::calls(global)?.tier(args.terms.tier.to_tier());
+    let calls = one_shot::calls_within(global, args.wait)?.tier(args.terms.tier.to_tier());
     let session = Cell::new(random_session()?);
     // From here on they end nothing by themselves, not even a second one while it is given back.
     let mut signals = Signals::listen_for_the_end()?;

@@ -10,6 +10,7 @@ use crate::duration;
 use crate::exit::Problem;
 use crate::global::Global;
 use crate::intervention::ReasonArgs;
+use crate::name;
 use crate::one_shot;
 use crate::output::{self, Show};
 use crate::text;
@@ -23,7 +24,8 @@ use crate::text;
   holdfast freeze billing/ --for 30m --reason 'database migration'
   holdfast freeze '' --for 5m --reason 'failover drill'     # everything")]
 pub(crate) struct FreezeArgs {
-    /// The prefix; '' freezes all locks.
+    /// The prefix; '' freezes all locks. 'billing/*' is the same as billing/.
+    #[arg(value_parser = name::parse_prefix)]
     prefix: String,
     /// How long the freeze lasts, at most 30d.
     #[arg(long = "for", value_name = "D", allow_hyphen_values = true,

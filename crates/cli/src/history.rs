@@ -182,10 +182,25 @@ impl PastEvent {
         }
     }
 
+    /// A word of the audit file does not tell what happened to a client.
+    fn reason_in_words(&self) -> Option<String> {
+        let words = match self.reason.as_deref()? {
+            "closed" => "its session was closed before a release: the program ended, or was killed",
+            "session_expired" => "its client was not heard of for the session's TTL",
+            "disconnected" => "its client's connection broke, and did not come back",
+            "ttl" => "the TTL of the hold was over",
+            "max_hold" => "its --max-hold was over",
+            // The event's own word says it.
+            "killed" | "broken" | "wounded" | "transferred" => return None,
+            other => other,
+        };
+        Some(words.to_owned())
+    }
+
     fn to_row(&self) -> Vec<String> {
         let details = [
             self.mode.map(str::to_owned),
-            self.reason.clone(),
+            self.reason_in_words(),
             held_for_in_words(self.held_for_wall_ms, self.held_for_ms)
                 .map(|span| format!("held for {span}")),
             (!self.by.is_empty()).then(|| format!("by {}", self.by)),

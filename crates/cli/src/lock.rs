@@ -172,7 +172,7 @@ async fn wait_and_run(
     traced: &mut Traced,
     session_end: &Cell<SessionEnd>,
 ) -> Result<ExitCode, Problem> {
-    let calls = one_shot::calls(global)?;
+    let calls = one_shot::calls_within(global, args.total_wait())?;
     let status_events = args.child.status_events();
     let wait = open_session::wait_left(args.total_wait(), began);
     let acquired = tokio::select! {

@@ -10,6 +10,7 @@ use crate::duration::in_words;
 use crate::exit::Problem;
 use crate::global::Global;
 use crate::mode;
+use crate::name;
 use crate::one_shot;
 use crate::output::{self, Show};
 use crate::status::OwnerInfo;
@@ -23,8 +24,8 @@ use crate::token;
   holdfast ls billing/
   holdfast ls --output json | jq -r '.locks[].name'")]
 pub(crate) struct LsArgs {
-    /// Only names that start with this.
-    #[arg(default_value = "")]
+    /// Only names that start with this; 'billing/*' is the same as billing/.
+    #[arg(default_value = "", value_parser = name::parse_prefix)]
     prefix: String,
 }
 

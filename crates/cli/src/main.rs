@@ -17,6 +17,8 @@ mod companion;
 mod companion_link;
 mod completions;
 mod demo;
+#[cfg(test)]
+mod deployment;
 mod dev;
 #[cfg(test)]
 mod documentation;
@@ -31,6 +33,7 @@ mod freeze;
 mod freezes;
 mod global;
 mod held;
+mod hint;
 mod history;
 mod intervention;
 mod kill_session;
@@ -96,8 +99,10 @@ use crate::exit::{Code, Problem};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let parsed =
-        cli::command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    let parsed = cli::command().try_get_matches().and_then(|matches| {
+        hint::remember(&matches);
+        Cli::from_arg_matches(&matches)
+    });
     let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => return exit::of_arguments(error),

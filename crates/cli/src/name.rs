@@ -25,6 +25,19 @@ pub(crate) fn parse_new(text: &str) -> Result<String, String> {
     parse(text).map_err(|error| error.to_string())
 }
 
+/// All names that begin so, as a policy writes it or without the `*` at its end. A `*` that stands elsewhere would match
+/// nothing but itself.
+pub(crate) fn parse_prefix(text: &str) -> Result<String, String> {
+    let prefix = text.strip_suffix('*').unwrap_or(text);
+    match prefix.contains('*') {
+        false => Ok(prefix.to_owned()),
+        true => {
+            Err("a * stands for the rest of a name, and only at its end: write PREFIX or 'PREFIX*'"
+                .to_owned())
+        }
+    }
+}
+
 /// To take a lock twice would wait for oneself.
 pub(crate) fn check_once_each(names: &[String]) -> Result<(), Problem> {
     let mut seen = BTreeSet::new();
@@ -45,6 +58,18 @@ pub(crate) fn parse(text: &str) -> Result<String, NameError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_prefix_is_written_with_a_star_at_its_end_or_without() {
+        for (text, prefix) in
+            [("billing/*", "billing/"), ("billing/", "billing/"), ("*", ""), ("", "")]
+        {
+            assert_eq!(parse_prefix(text).as_deref(), Ok(prefix));
+        }
+        for text in ["*/billing", "a**", "a*b*"] {
+            assert!(parse_prefix(text).unwrap_err().contains("only at its end"), "{text}");
+        }
+    }
 
     #[test]
     fn a_name_of_which_nothing_can_be_seen_is_refused_for_a_new_lock_only() {

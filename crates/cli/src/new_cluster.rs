@@ -73,7 +73,7 @@ impl NewClusterReport {
         format!(
             "  the cluster has the new id {}\n  {} sessions ended, with {} holds and {} waits: clients that come \
              back acquire again\n  tokens went up to {} before; new ones are higher than {}\n  {best_effort}\n  the cluster grants \
-             nothing for the first {} s (`holdfast thaw '' --reason ...` ends that earlier)\n",
+             nothing for the first {} s (`holdfast thaw '' --reason TEXT` ends that earlier)\n",
             self.cluster_id,
             self.sessions_ended,
             self.holds_ended,

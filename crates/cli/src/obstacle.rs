@@ -97,14 +97,16 @@ fn held(status: &v1::StatusResponse) -> Option<Obstacle> {
         _ => format!("is held by {by} under token {}", holder.token),
     };
     let since = format!(" for {}", in_words(holder.held_for_ms));
-    let because = holder.because();
+    let (because, lost) = (holder.because(), holder.connection_lost());
+    let ends = match lost.is_empty() {
+        true => format!("its holder releases it, or {}", holder.ends_in_words()),
+        false => holder.ends_in_words(),
+    };
     Some(Obstacle {
         kind: "held",
-        words: format!("{words}{since}{because}"),
+        words: format!("{words}{since}{because}{lost}"),
         next_step: format!(
-            "wait: its holder releases it, or {}; \
-             `holdfast break {name} --token {} --reason TEXT` takes it away",
-            holder.ends_in_words(),
+            "wait: {ends}; `holdfast break {name} --token {} --reason TEXT` takes it away",
             holder.token
         ),
     })

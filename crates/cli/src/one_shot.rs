@@ -39,6 +39,12 @@ pub(crate) fn calls(global: &Global) -> Result<Unary, Problem> {
     global.calls()
 }
 
+/// For a command that waits so long: one that tries once does not wait for the rate of a quota either.
+pub(crate) fn calls_within(global: &Global, wait: Duration) -> Result<Unary, Problem> {
+    let calls = calls(global)?;
+    Ok(if wait.is_zero() { calls.fail_if_rate_limited() } else { calls })
+}
+
 /// The session of a script goes with its lock. If this fails the TTL ends it.
 pub(crate) async fn close_session(calls: &Unary, session: SessionId) -> Result<(), CallError> {
     calls.close_session(session, next_request_id()).await.map(drop)

@@ -52,7 +52,10 @@ pub(crate) async fn connect(
     global: &Global,
     progress: impl Fn(&str),
 ) -> Result<Client, Problem> {
-    let builder = global.reaching(builder);
+    let mut builder = global.reaching(builder);
+    if wait.wait.is_some_and(|wait| wait.is_zero()) {
+        builder = builder.fail_if_rate_limited();
+    }
     let open = async || match builder.clone().connect(&global.endpoints).await {
         Err(ConnectError::Unavailable(unavailable)) => Err(OpenError::Unavailable(unavailable)),
         connected => connected.map_err(|error| OpenError::Other(error.into())),

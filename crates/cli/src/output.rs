@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::exit::{Code, Problem};
 use crate::global::Format;
+use crate::hint;
 use crate::text::visible;
 
 const LOOK_FOR_READER_EVERY: Duration = Duration::from_millis(500);
@@ -32,7 +33,7 @@ pub(crate) fn hand_over(format: Format, data: &impl Show) -> Result<ExitCode, Pr
 
 fn text(format: Format, data: &impl Show) -> Result<String, Problem> {
     match format {
-        Format::Table => Ok(visible(&data.to_table()).into_owned()),
+        Format::Table => Ok(visible(&hint::complete(&data.to_table())).into_owned()),
         Format::Json => serde_json::to_string_pretty(data)
             .map(|text| text + "\n")
             .map_err(|error| Problem::new(Code::Unavailable, error.to_string())),
@@ -86,5 +87,5 @@ pub(crate) fn message(words: &str) {
 
 /// A line of stderr that is ours.
 pub(crate) fn message_line(words: &str) -> String {
-    format!("holdfast: {}\n", visible(words))
+    format!("holdfast: {}\n", visible(&hint::complete(words)))
 }

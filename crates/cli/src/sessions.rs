@@ -22,6 +22,8 @@ struct Sessions {
 struct Session {
     session: String,
     owner: OwnerInfo,
+    /// By whom it was opened, as its credential says; null if the nodes demand none.
+    principal: Option<String>,
     ttl_ms: u64,
     remaining_ms: u64,
     age_ms: u64,
@@ -35,6 +37,7 @@ impl From<v1::SessionInfo> for Session {
         Session {
             session: session.public_id,
             owner: session.owner.into(),
+            principal: Some(session.principal).filter(|principal| !principal.is_empty()),
             ttl_ms: session.ttl_ms,
             remaining_ms: session.remaining_ms,
             age_ms: session.age_ms,
@@ -50,26 +53,31 @@ impl Show for Sessions {
         if self.sessions.is_empty() {
             return "no sessions\n".to_owned();
         }
-        let rows: Vec<Vec<String>> = self.sessions.iter().map(Session::to_row).collect();
-        let headers =
-            ["SESSION", "OWNER", "COMMAND", "AGE", "TTL", "ENDS IN", "HOLDS", "WAITS", "CONNECTED"];
+        let has_principals = self.sessions.iter().any(|session| session.principal.is_some());
+        let mut headers = vec!["SESSION", "OWNER", "COMMAND"];
+        headers.extend(has_principals.then_some("PRINCIPAL"));
+        headers.extend(["AGE", "TTL", "ENDS IN", "HOLDS", "WAITS", "CONNECTED"]);
+        let rows: Vec<Vec<String>> =
+            self.sessions.iter().map(|session| session.to_row(has_principals)).collect();
         table(&headers, &rows)
     }
 }
 
 impl Session {
-    fn to_row(&self) -> Vec<String> {
-        vec![
-            self.session.clone(),
-            self.owner.in_words(),
-            self.owner.command(),
+    fn to_row(&self, with_principal: bool) -> Vec<String> {
+        let mut row = vec![self.session.clone(), self.owner.in_words(), self.owner.command()];
+        if with_principal {
+            row.push(self.principal.clone().unwrap_or_else(|| "-".to_owned()));
+        }
+        row.extend([
             in_words(self.age_ms),
             in_words(self.ttl_ms),
             in_words(self.remaining_ms),
             self.hold_count.to_string(),
             self.wait_count.to_string(),
             if self.connected { "yes" } else { "no" }.to_owned(),
-        ]
+        ]);
+        row
     }
 }
 
@@ -77,4 +85,24 @@ pub(crate) async fn run(global: &Global) -> Result<ExitCode, Problem> {
     let sessions = one_shot::calls(global)?.sessions().await?;
     let sessions = sessions.into_iter().map(Session::from).collect();
     output::show(global.output, &Sessions { sessions })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn principals_are_shown_where_a_session_has_one() {
+        let info = |principal: &str| v1::SessionInfo {
+            public_id: "ab".to_owned(),
+            principal: principal.to_owned(),
+            ..Default::default()
+        };
+        let list = |principals: &[&str]| Sessions {
+            sessions: principals.iter().map(|principal| info(principal).into()).collect(),
+        };
+        let shown = list(&["token:billing", ""]).to_table();
+        assert!(shown.contains("PRINCIPAL") && shown.contains("token:billing"), "{shown}");
+        assert!(!list(&[""]).to_table().contains("PRINCIPAL"));
+    }
 }

@@ -80,6 +80,8 @@ pub(crate) struct Holder {
     last_renewed_ms: Option<u64>,
     /// Its client keeps the session alive, so the session's end moves on.
     renewed: bool,
+    /// The client's connection is gone, since at most so long; null if it is there, or the client never had one.
+    disconnected_for_ms_max: Option<u64>,
     /// How often the holder entered it again.
     reentries: u32,
     preemptible: bool,
@@ -193,6 +195,7 @@ impl From<v1::Holder> for Holder {
             remaining_ms: holder.remaining_ms,
             session_remaining_ms: Some(remaining_ms).filter(|ms| *ms > 0),
             renewed: holder.renewed,
+            disconnected_for_ms_max: holder.disconnected_for_ms_max,
             metadata: String::from_utf8_lossy(&holder.metadata).into_owned(),
         }
     }
@@ -314,6 +317,7 @@ impl Holder {
     /// For a cell of a table: how long ago the client renewed it.
     fn renewed_cell(&self) -> String {
         match (self.last_renewed_ms, self.renewed) {
+            _ if self.disconnected_for_ms_max.is_some() => "connection lost".to_owned(),
             (Some(ms), _) => format!("{} ago", in_words(ms)),
             (None, true) => "connected".to_owned(),
             (None, false) => "not connected".to_owned(),
@@ -333,6 +337,9 @@ impl Holder {
             return end;
         }
         match (self.last_renewed_ms, self.renewed) {
+            _ if self.disconnected_for_ms_max.is_some() => {
+                format!("{end} unless its client connects again before")
+            }
             (Some(ms), _) => format!(
                 "{end} unless its client renews it before (last renewal {} ago)",
                 in_words(ms)
@@ -342,6 +349,13 @@ impl Holder {
                 format!("{end} unless its client, which is not connected, renews it before")
             }
         }
+    }
+
+    /// That the client cannot release it now, in words that follow others; nothing if it can.
+    pub(crate) fn connection_lost(&self) -> String {
+        self.disconnected_for_ms_max.map_or_else(String::new, |ms| {
+            format!("; its client's connection is gone, for {} at most", in_words(ms))
+        })
     }
 
     /// Its reason in words that follow others; nothing if it gave none.
@@ -442,6 +456,18 @@ mod tests {
             assert_eq!([held.renewed_cell(), held.ends_in_cell()], cells);
             assert_eq!(held.ends_in_words(), words);
         }
+    }
+
+    #[test]
+    fn a_lost_connection_is_told_with_the_end_of_the_hold() {
+        let gone = Holder { disconnected_for_ms_max: Some(10_000), ..held(None, false) };
+        assert_eq!(gone.renewed_cell(), "connection lost");
+        assert_eq!(
+            gone.ends_in_words(),
+            "it ends in 20.0s unless its client connects again before"
+        );
+        assert_eq!(gone.connection_lost(), "; its client's connection is gone, for 10.0s at most");
+        assert_eq!(held(None, true).connection_lost(), "");
     }
 
     #[test]

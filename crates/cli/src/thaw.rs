@@ -9,6 +9,7 @@ use crate::exit::Problem;
 use crate::freeze::prefix_in_words;
 use crate::global::Global;
 use crate::intervention::ReasonArgs;
+use crate::name;
 use crate::one_shot;
 use crate::output::{self, Show};
 
@@ -22,6 +23,7 @@ Examples:
 )]
 pub(crate) struct ThawArgs {
     /// The prefix that was given to `freeze`.
+    #[arg(value_parser = name::parse_prefix)]
     prefix: String,
     #[command(flatten)]
     reason: ReasonArgs,

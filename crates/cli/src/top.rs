@@ -19,6 +19,7 @@ use crate::global::{Format, Global};
 use crate::live::board::Millis;
 use crate::live::drawing::Palette;
 use crate::live::screen::{Key, Screen};
+use crate::name;
 use crate::one_shot;
 use crate::output;
 use crate::stop_signal::StopSignal;
@@ -38,7 +39,7 @@ const FRAME_TIME: Duration = Duration::from_millis(250);
   holdfast top --interval 500ms --output json | jq '.queues[0]'")]
 pub(crate) struct TopArgs {
     /// Only locks whose names start with this.
-    #[arg(default_value = "")]
+    #[arg(default_value = "", value_parser = name::parse_prefix)]
     prefix: String,
     /// How often to read the state of the cluster.
     #[arg(long, value_name = "D", default_value = "1s", allow_hyphen_values = true,

@@ -18,6 +18,7 @@ use crate::exit::{Code, Problem};
 use crate::global::{Format, Global};
 use crate::live::drawing::Palette;
 use crate::live::screen::{Key, Screen};
+use crate::name;
 use crate::one_shot;
 use crate::output;
 use crate::stop_signal::StopSignal;
@@ -44,7 +45,7 @@ The watch continues over a change of leader without a gap. Where it cannot, it p
 again with a snapshot. It is for people and dashboards: do not decide by it who holds a lock.")]
 pub(crate) struct WatchArgs {
     /// Only names that start with this. Without it, all locks and sessions.
-    #[arg(default_value = "")]
+    #[arg(default_value = "", value_parser = name::parse_prefix)]
     prefix: String,
     /// Prints only events, not the locks that are held already.
     #[arg(long)]

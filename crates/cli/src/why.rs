@@ -177,6 +177,9 @@ impl Show for Why {
 
 impl Why {
     fn estimate_in_words(&self) -> String {
+        if let Some(words) = self.end_of_lost_holder() {
+            return words;
+        }
         let Some(times) = self.hold_times else {
             return "unknown, because no hold of this lock ended lately".to_owned();
         };
@@ -193,6 +196,22 @@ impl Why {
             Some(wait_ms) => format!("about {} for a new request; {lately}", in_words(wait_ms)),
             None => format!("unknown while the lock is frozen or closed; {lately}"),
         }
+    }
+}
+
+impl Why {
+    /// What holds of the past took tells nothing about a holder whose client is gone.
+    fn end_of_lost_holder(&self) -> Option<String> {
+        let [holder] = &self.holders[..] else { return None };
+        if holder.connection_lost().is_empty() {
+            return None;
+        }
+        let behind = match self.waiter_count {
+            0 => String::new(),
+            1 => "; one request is before a new one".to_owned(),
+            count => format!("; {count} requests are before a new one"),
+        };
+        Some(format!("{}{behind}", holder.ends_in_words()))
     }
 }
 

@@ -13,7 +13,7 @@ pub const REFUSED_PATIENCE: Duration = Duration::from_secs(1);
 /// How far a try got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Contact {
-    /// Nothing listens there.
+    /// Nothing listens there, or the name has no address.
     Refused,
     /// One side does not accept what the other shows to prove who it is.
     Denied,

@@ -80,7 +80,8 @@ pub struct SessionMachine<C> {
 impl<C> SessionMachine<C> {
     pub fn new(mut config: Config, now: LocalTime) -> Result<SessionMachine<C>, NoSessionId> {
         let id = (config.session_ids)().ok_or(NoSessionId)?;
-        let state = State::new(id, config.settings.lease_span(), config.jitter_seed);
+        let mut state = State::new(id, config.settings.lease_span(), config.jitter_seed);
+        state.waits_for_rates = config.waits_for_rates;
         let mut session = SessionMachine {
             state,
             link: Link::Idle,

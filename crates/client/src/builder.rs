@@ -63,6 +63,7 @@ impl ClientBuilder {
             settings: Settings {
                 session: core::Settings { ttl: DEFAULT_TTL, linger: None, owner },
                 request_timeout: DEFAULT_REQUEST_TIMEOUT,
+                waits_for_rates: true,
                 companion: None,
                 transport: Transport::default(),
             },
@@ -184,6 +185,13 @@ impl ClientBuilder {
     /// ([`ClientBuilder::efficiency`]) needs no session: it works without any cluster, and its endpoints are never used.
     pub fn connect_when_needed(mut self) -> ClientBuilder {
         self.connects_when_needed = true;
+        self
+    }
+
+    /// Fails at once with [`Reason::RateLimited`](holdfast_proto::v1::Reason::RateLimited) where the rate of a quota is
+    /// used up. By default a call waits until there is room, as long as it may take.
+    pub fn fail_if_rate_limited(mut self) -> ClientBuilder {
+        self.settings.waits_for_rates = false;
         self
     }
 

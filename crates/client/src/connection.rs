@@ -154,7 +154,9 @@ fn no_answer() -> io::Error {
 pub(crate) fn why_not(error: &(dyn Error + 'static)) -> (Contact, String) {
     match explain_any(error) {
         Some(words) => (Contact::Denied, words),
-        None if is_refusal(error) => (Contact::Refused, innermost_cause(error)),
+        None if is_refusal(error) || is_unknown_name(error) => {
+            (Contact::Refused, innermost_cause(error))
+        }
         None => (Contact::NotMade, innermost_cause(error)),
     }
 }
@@ -164,6 +166,14 @@ fn is_refusal(error: &(dyn Error + 'static)) -> bool {
     std::iter::successors(Some(error), |error: &&(dyn Error + 'static)| (**error).source())
         .filter_map(|error| error.downcast_ref::<io::Error>())
         .any(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+}
+
+/// The name has no address, or the resolver cannot tell. The standard library has no kind for that, only these words.
+fn is_unknown_name(error: &(dyn Error + 'static)) -> bool {
+    const WORDS: &str = "failed to lookup address information";
+    std::iter::successors(Some(error), |error: &&(dyn Error + 'static)| (**error).source())
+        .filter_map(|error| error.downcast_ref::<io::Error>())
+        .any(|error| error.to_string().starts_with(WORDS))
 }
 
 /// The innermost cause: the outer ones only say "transport error".

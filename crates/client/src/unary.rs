@@ -60,6 +60,7 @@ pub struct Unary {
     /// Asked first, if it is known.
     leader: String,
     timeout: Duration,
+    waits_for_rates: bool,
     tier: Tier,
 }
 
@@ -122,7 +123,7 @@ impl Unary {
 
     pub(crate) fn to(nodes: KnownNodes, transport: Transport) -> Unary {
         let (leader, timeout, tier) = (String::new(), DEFAULT_TIMEOUT, Tier::default());
-        Unary { nodes, transport, leader, timeout, tier }
+        Unary { nodes, transport, leader, timeout, waits_for_rates: true, tier }
     }
 
     /// Reaches the nodes with TLS, and in no other way. The files are read at once.
@@ -154,6 +155,14 @@ impl Unary {
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Unary {
         self.timeout = timeout;
+        self
+    }
+
+    /// Fails at once with [`Reason::RateLimited`] where the rate of a quota is used up. By default a call waits until there
+    /// is room, as long as it may take.
+    #[must_use]
+    pub fn fail_if_rate_limited(mut self) -> Unary {
+        self.waits_for_rates = false;
         self
     }
 
@@ -471,7 +480,8 @@ impl Unary {
             let pause = backoff.delay_after(retry_after(&failure));
             let no_node_there = only_refused && troubles.count() >= endpoints.count();
             let give_up_at = if no_node_there { refused_deadline } else { deadline };
-            if Instant::now() + pause >= give_up_at {
+            let is_too_often = !self.waits_for_rates && failure.reason() == Reason::RateLimited;
+            if Instant::now() + pause >= give_up_at || is_too_often {
                 if failure.retry_after_ms > 0 {
                     let rejection = Rejection { may_have_happened, ..Rejection::of(failure) };
                     return Err(CallError::Rejected(rejection));

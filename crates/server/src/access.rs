@@ -131,7 +131,7 @@ impl Denials {
             return None;
         }
         if state.logged_at.len() >= KINDS_OF_DENIALS_MAX {
-            state.logged_at.clear();
+            state.logged_at.retain(|_, at| is_within(at, LOGGED_AGAIN_AFTER));
         }
         state.logged_at.insert(denial, now);
         state.lines += 1;

@@ -27,6 +27,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_core::Event;
 use holdfast_service::AuditGate;
 use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinError, JoinHandle, spawn_blocking};
@@ -281,19 +282,28 @@ impl Audit {
         let (notes, lost) = self.notes.take(self.is_last_round);
         let position = self.position();
         for (unix_ms, note) in notes {
-            if let Note::LoggedIn { origin, session, public, .. } = &note {
-                self.lines.logged_in(*session, *public, Arc::clone(origin));
-                if !origin.is_known() {
-                    continue;
+            match &note {
+                Note::LoggedIn { public, is_new: true, .. } if !self.lines.is_open(*public) => {
+                    self.lines.await_session(*public, (unix_ms, note));
                 }
+                _ => self.write_note(&note, position, unix_ms),
             }
-            self.file.lines().extend_from_slice(&line::note(&note, position, unix_ms));
-            self.metrics.audit.lines.add(1);
         }
         if lost > 0 {
             self.metrics.audit.lost.add(1);
             self.file.lines().extend_from_slice(&line::lost_notes(lost, position, unix_ms()));
         }
+    }
+
+    fn write_note(&mut self, note: &Note, position: Position, unix_ms: u64) {
+        if let Note::LoggedIn { origin, session, public, .. } = note {
+            self.lines.logged_in(*session, *public, Arc::clone(origin));
+            if !origin.is_known() {
+                return;
+            }
+        }
+        self.file.lines().extend_from_slice(&line::note(note, position, unix_ms));
+        self.metrics.audit.lines.add(1);
     }
 
     /// A file that begins later than the log says so. Returns after what it begins.
@@ -318,6 +328,11 @@ impl Audit {
             tracing::warn!(lost, "events are missing in the audit file");
             let gap = line::gap(after.index, recorded.position, recorded.unix_ms, lost);
             self.file.lines().extend_from_slice(&gap);
+        }
+        if let Event::SessionOpened { public, .. } = &recorded.event
+            && let Some((unix_ms, login)) = self.lines.login_of(*public)
+        {
+            self.write_note(&login, self.position(), unix_ms);
         }
         self.expected = Some(recorded.serial + u64::from(recorded.event.is_publishable()));
         self.position = Some(recorded.position);

@@ -83,7 +83,14 @@ impl Observed {
                     let (mode, actor, metadata) = (Mode::Exclusive, ActorId(lock), Box::default());
                     Event::Granted { name, session, request, actor, mode, token, metadata }
                 } else {
-                    Event::Released { name, session, request, token, granted_at: at }
+                    Event::Released {
+                        name,
+                        session,
+                        request,
+                        token,
+                        granted_at: at,
+                        by_close: false,
+                    }
                 };
                 (LogIndex(index), at, event)
             };

@@ -70,7 +70,11 @@ mod tests {
             metadata: Box::default(),
         };
         record(ring, from_ms, granted);
-        record(ring, to_ms, Event::Released { name, session, request, token, granted_at });
+        record(
+            ring,
+            to_ms,
+            Event::Released { name, session, request, token, granted_at, by_close: false },
+        );
     }
 
     #[test]

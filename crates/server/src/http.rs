@@ -19,6 +19,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use holdfast_replica::NodeId;
+use holdfast_service::{Front, Method};
 use tokio::sync::watch;
 
 pub(crate) use self::login::Logins;
@@ -31,6 +32,14 @@ use crate::readiness::Readiness;
 use crate::shard::ShardHandle;
 
 const BODY_BYTES_MAX: usize = 64 * 1024;
+
+/// The routes of the port, as their patterns are written.
+pub fn http_paths() -> impl Iterator<Item = &'static str> {
+    Method::ALL.iter().filter_map(|method| match method.row().front {
+        Front::Http(path) => Some(path),
+        Front::Grpc(_) | Front::Stream => None,
+    })
+}
 
 /// What the node's own pages show.
 #[derive(Clone, Debug)]

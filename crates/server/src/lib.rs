@@ -63,6 +63,7 @@ pub use config::{
 pub use connections::TooFewDescriptors;
 pub use durable_file::FileError;
 pub use holdfast_service::AuthMode;
+pub use http::http_paths;
 pub use identity::IdentityError;
 pub use initial_members::InitialMembersError;
 pub use kafka::KafkaFileError;

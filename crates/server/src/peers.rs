@@ -21,6 +21,7 @@ mod links;
 mod peer_socket;
 mod snapshot_in;
 mod snapshot_out;
+mod unproved_connections;
 mod wire;
 
 use std::time::Duration;

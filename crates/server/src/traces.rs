@@ -376,7 +376,14 @@ mod tests {
         let (name, granted_at) = (LockName::new("a").unwrap(), LogicalTime::ZERO);
         let (session, request) = by(1, 1);
         let token = FenceToken(5);
-        traces.happened(&Event::Released { name, session, request, token, granted_at });
+        traces.happened(&Event::Released {
+            name,
+            session,
+            request,
+            token,
+            granted_at,
+            by_close: false,
+        });
         traces.answered(by(2, 1), &Outcome::TimedOut);
         assert_eq!(known(&traces), 0);
         assert!(traces.state().locks.is_empty());

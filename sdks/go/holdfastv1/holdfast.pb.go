@@ -4971,9 +4971,12 @@ type Holder struct {
 	// A stream of the session is open, so its client renews it: `session_remaining_ms` rises again and again.
 	Renewed bool `protobuf:"varint,20,opt,name=renewed,proto3" json:"renewed,omitempty"`
 	// A renewal sets `session_remaining_ms` to this; 0 if an older node answers, and in the efficiency tier.
-	SessionTtlMs  uint64 `protobuf:"varint,21,opt,name=session_ttl_ms,json=sessionTtlMs,proto3" json:"session_ttl_ms,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	SessionTtlMs uint64 `protobuf:"varint,21,opt,name=session_ttl_ms,json=sessionTtlMs,proto3" json:"session_ttl_ms,omitempty"`
+	// The stream of the session has ended, and its client was not heard of since: at most so long ago. Absent if the
+	// stream is open, if the session never had one, and in the efficiency tier.
+	DisconnectedForMsMax *uint64 `protobuf:"varint,22,opt,name=disconnected_for_ms_max,json=disconnectedForMsMax,proto3,oneof" json:"disconnected_for_ms_max,omitempty"`
+	unknownFields        protoimpl.UnknownFields
+	sizeCache            protoimpl.SizeCache
 }
 
 func (x *Holder) Reset() {
@@ -5100,6 +5103,13 @@ func (x *Holder) GetRenewed() bool {
 func (x *Holder) GetSessionTtlMs() uint64 {
 	if x != nil {
 		return x.SessionTtlMs
+	}
+	return 0
+}
+
+func (x *Holder) GetDisconnectedForMsMax() uint64 {
+	if x != nil && x.DisconnectedForMsMax != nil {
+		return *x.DisconnectedForMsMax
 	}
 	return 0
 }
@@ -6124,7 +6134,9 @@ type SessionInfo struct {
 	HoldCount   uint64                 `protobuf:"varint,6,opt,name=hold_count,json=holdCount,proto3" json:"hold_count,omitempty"`
 	WaitCount   uint64                 `protobuf:"varint,7,opt,name=wait_count,json=waitCount,proto3" json:"wait_count,omitempty"`
 	// Its stream is open, as far as the lock table knows.
-	Connected     bool `protobuf:"varint,8,opt,name=connected,proto3" json:"connected,omitempty"`
+	Connected bool `protobuf:"varint,8,opt,name=connected,proto3" json:"connected,omitempty"`
+	// By whom it was opened, as its credential says; empty if the node that opened it demands none.
+	Principal     string `protobuf:"bytes,9,opt,name=principal,proto3" json:"principal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6213,6 +6225,13 @@ func (x *SessionInfo) GetConnected() bool {
 		return x.Connected
 	}
 	return false
+}
+
+func (x *SessionInfo) GetPrincipal() string {
+	if x != nil {
+		return x.Principal
+	}
+	return ""
 }
 
 type ClusterStatusRequest struct {
@@ -7180,7 +7199,7 @@ const file_holdfast_v1_holdfast_proto_rawDesc = "" +
 	"\x06prefix\x18\x01 \x01(\tR\x06prefix\x12!\n" +
 	"\fremaining_ms\x18\x02 \x01(\x04R\vremainingMs\x12\x0e\n" +
 	"\x02by\x18\x03 \x01(\tR\x02by\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason\"\xf2\x03\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"\xca\x04\n" +
 	"\x06Holder\x12*\n" +
 	"\x11public_session_id\x18\x01 \x01(\tR\x0fpublicSessionId\x12(\n" +
 	"\x05owner\x18\x02 \x01(\v2\x12.holdfast.v1.OwnerR\x05owner\x12\x14\n" +
@@ -7196,8 +7215,10 @@ const file_holdfast_v1_holdfast_proto_rawDesc = "" +
 	"\treentries\x18\v \x01(\rR\treentries\x12 \n" +
 	"\vpreemptible\x18\f \x01(\bR\vpreemptible\x12\x18\n" +
 	"\arenewed\x18\x14 \x01(\bR\arenewed\x12$\n" +
-	"\x0esession_ttl_ms\x18\x15 \x01(\x04R\fsessionTtlMsB\x0f\n" +
-	"\r_remaining_ms\"\xe6\x02\n" +
+	"\x0esession_ttl_ms\x18\x15 \x01(\x04R\fsessionTtlMs\x12:\n" +
+	"\x17disconnected_for_ms_max\x18\x16 \x01(\x04H\x01R\x14disconnectedForMsMax\x88\x01\x01B\x0f\n" +
+	"\r_remaining_msB\x1a\n" +
+	"\x18_disconnected_for_ms_max\"\xe6\x02\n" +
 	"\x06Waiter\x12*\n" +
 	"\x11public_session_id\x18\x01 \x01(\tR\x0fpublicSessionId\x12(\n" +
 	"\x05owner\x18\x02 \x01(\v2\x12.holdfast.v1.OwnerR\x05owner\x12\x14\n" +
@@ -7284,7 +7305,7 @@ const file_holdfast_v1_holdfast_proto_rawDesc = "" +
 	"\x14ListSessionsResponse\x124\n" +
 	"\bsessions\x18\x01 \x03(\v2\x18.holdfast.v1.SessionInfoR\bsessions\x12\x1b\n" +
 	"\tnext_page\x18\x02 \x01(\tR\bnextPage\x12&\n" +
-	"\x0flogical_time_ms\x18\x03 \x01(\x04R\rlogicalTimeMs\"\x81\x02\n" +
+	"\x0flogical_time_ms\x18\x03 \x01(\x04R\rlogicalTimeMs\"\x9f\x02\n" +
 	"\vSessionInfo\x12\x1b\n" +
 	"\tpublic_id\x18\x01 \x01(\tR\bpublicId\x12(\n" +
 	"\x05owner\x18\x02 \x01(\v2\x12.holdfast.v1.OwnerR\x05owner\x12\x15\n" +
@@ -7295,7 +7316,8 @@ const file_holdfast_v1_holdfast_proto_rawDesc = "" +
 	"hold_count\x18\x06 \x01(\x04R\tholdCount\x12\x1d\n" +
 	"\n" +
 	"wait_count\x18\a \x01(\x04R\twaitCount\x12\x1c\n" +
-	"\tconnected\x18\b \x01(\bR\tconnected\"T\n" +
+	"\tconnected\x18\b \x01(\bR\tconnected\x12\x1c\n" +
+	"\tprincipal\x18\t \x01(\tR\tprincipal\"T\n" +
 	"\x14ClusterStatusRequest\x12!\n" +
 	"\fwith_digests\x18\x01 \x01(\bR\vwithDigests\x12\x19\n" +
 	"\bown_view\x18\x02 \x01(\bR\aownView\"\xea\x01\n" +

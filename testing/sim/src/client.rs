@@ -408,6 +408,7 @@ impl Client {
             settings: Settings { ttl, linger: Some(linger), owner: Owner::default() },
             endpoints: wire::CLUSTER.parse().ok()?,
             opens_at_once: true,
+            waits_for_rates: true,
             jitter_seed: self.rng.below(u64::MAX),
             session_ids: Box::new(move || {
                 let number = begun.fetch_add(1, Ordering::Relaxed) + 1;

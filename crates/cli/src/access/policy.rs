@@ -10,6 +10,7 @@ use holdfast_proto::v1::access_change::Change;
 use holdfast_proto::{encode, v1};
 use serde::Serialize;
 
+use super::lockout::{self, ForceArgs};
 use super::policy_file::{self, Difference, PolicyFile};
 use super::quota;
 use crate::exit::{Code, Problem};
@@ -55,6 +56,8 @@ pub(crate) struct DiffArgs {
 pub(crate) struct ApplyArgs {
     /// The policy file.
     file: PathBuf,
+    #[command(flatten)]
+    force: ForceArgs,
 }
 
 #[derive(Debug, Serialize)]
@@ -119,6 +122,7 @@ pub(super) async fn apply(args: &ApplyArgs, global: &Global) -> Result<ExitCode,
             quotas.extend(wanted.quotas.iter().map(|(subject, quota)| (subject, *quota)));
             changes.push(quota::change(quotas.iter().map(|(subject, quota)| (*subject, quota))));
         }
+        lockout::check(&args.force, global, &calls, &found, &changes).await?;
         let changes = changes.into_iter().map(|change| v1::AccessChange { change: Some(change) });
         let request = v1::ChangeAccessRequest {
             changes: changes.collect(),

@@ -8,6 +8,7 @@ use holdfast_proto::v1::access_change::Change;
 use holdfast_proto::{encode, v1};
 use serde::Serialize;
 
+use super::Changed;
 use crate::exit::{Code, Problem};
 use crate::global::Global;
 use crate::output::{self, Show};
@@ -133,8 +134,13 @@ pub(super) async fn run(verb: QuotaVerb, global: &Global) -> Result<ExitCode, Pr
         QuotaVerb::Set(SetArgs { subject, sessions, locks, waits, rate, burst }) => {
             let quota = Quota { sessions, locks, waits, rate, burst };
             quota.check(&subject).map_err(|error| Problem::new(Code::Usage, error.to_string()))?;
-            let words = format!("{subject} has the quota {quota}");
-            super::make(global, vec![change([(&subject, &quota)])], false, words).await
+            let calls = global.calls()?;
+            let before = super::load(&calls).await?.content.quotas.get(&subject).copied();
+            let generation =
+                super::change(&calls, vec![change([(&subject, &quota)])], false).await?;
+            let mode = calls.who_am_i().await?.mode;
+            let words = changed_in_words(&subject, before, &quota, &mode);
+            output::show(global.output, &Changed { generation, words })
         }
         QuotaVerb::List(_) => {
             let policy = super::load(&global.calls()?).await?;
@@ -155,6 +161,28 @@ pub(super) async fn run(verb: QuotaVerb, global: &Global) -> Result<ExitCode, Pr
     }
 }
 
+/// What was changed, what is in force now, and where.
+fn changed_in_words(
+    subject: &QuotaSubject,
+    before: Option<Quota>,
+    now: &Quota,
+    mode: &str,
+) -> String {
+    let changed = match before {
+        None => format!("{subject} has the quota {now}, and had none"),
+        Some(before) if before == *now => format!("{subject} has the quota {now}, as before"),
+        Some(before) => format!("{subject} has the quota {now}, and had {before}"),
+    };
+    let is_of_user = matches!(subject, QuotaSubject::Principal(_));
+    match is_of_user && mode != "required" {
+        false => format!("{changed}; it is in force now"),
+        true => format!(
+            "{changed}; it is not in force on the node that answered, which has auth.mode = {mode:?}: quotas of users need \
+             \"required\""
+        ),
+    }
+}
+
 pub(super) fn change<'a>(
     quotas: impl IntoIterator<Item = (&'a QuotaSubject, &'a Quota)>,
 ) -> Change {
@@ -164,4 +192,29 @@ pub(super) fn change<'a>(
 
 fn parse_subject(text: &str) -> Result<QuotaSubject, String> {
     QuotaSubject::parse(text).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quota_that_is_set_is_told_with_the_one_before_and_whether_it_is_in_force() {
+        let quota = |locks| Quota { locks: Some(locks), ..Quota::default() };
+        let user = parse_subject("token:a").unwrap();
+        let told = |before, mode| changed_in_words(&user, before, &quota(2), mode);
+        assert_eq!(
+            told(None, "required"),
+            "token:a has the quota 2 locks, and had none; it is in force now"
+        );
+        assert_eq!(
+            told(Some(quota(9)), "required"),
+            "token:a has the quota 2 locks, and had 9 locks; it is in force now"
+        );
+        assert!(told(Some(quota(2)), "required").contains("as before"));
+        let off = told(None, "permissive");
+        assert!(off.contains("not in force") && off.contains("\"permissive\""), "{off}");
+        let prefix = parse_subject("jobs/*").unwrap();
+        assert!(changed_in_words(&prefix, None, &quota(2), "off").ends_with("in force now"));
+    }
 }

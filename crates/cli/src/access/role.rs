@@ -9,6 +9,7 @@ use holdfast_proto::v1::access_change::Change;
 use holdfast_proto::{encode, v1};
 use serde::Serialize;
 
+use super::lockout::{self, ForceArgs};
 use super::policy_file::RuleEntry;
 use crate::exit::{Code, Problem};
 use crate::global::Global;
@@ -45,6 +46,8 @@ pub(crate) struct CreateArgs {
     /// Gives other rules to a role that there is. All users who have it have them at once.
     #[arg(long)]
     replace: bool,
+    #[command(flatten)]
+    force: ForceArgs,
 }
 
 /// Lists the roles and their rules, with the built-in ones.
@@ -61,6 +64,8 @@ pub(crate) struct ListArgs {}
 pub(crate) struct DeleteArgs {
     /// The role.
     name: String,
+    #[command(flatten)]
+    force: ForceArgs,
 }
 
 #[derive(Debug, Serialize)]
@@ -108,8 +113,9 @@ impl Show for RoleList {
 
 pub(super) async fn run(verb: RoleVerb, global: &Global) -> Result<ExitCode, Problem> {
     match verb {
-        RoleVerb::Create(CreateArgs { name, rules, replace }) => {
-            let found = super::load(&global.calls()?).await?;
+        RoleVerb::Create(CreateArgs { name, rules, replace, force }) => {
+            let calls = global.calls()?;
+            let found = super::load(&calls).await?;
             if !replace && found.content.roles.roles.keys().any(|role| role.as_str() == name) {
                 let words = format!(
                     "there is a role {name}, and nothing was changed; `holdfast access role list` shows its rules, and \
@@ -118,15 +124,17 @@ pub(super) async fn run(verb: RoleVerb, global: &Global) -> Result<ExitCode, Pro
                 return Err(Problem::new(Code::Usage, words));
             }
             let words = format!("the role {name} has {} rules", rules.len());
-            let put = Change::PutRole(v1::AccessRole { name, rules });
-            super::make(global, vec![put], false, words).await
+            let changes = vec![Change::PutRole(v1::AccessRole { name, rules })];
+            lockout::check(&force, global, &calls, &found, &changes).await?;
+            super::make(global, changes, false, words).await
         }
         RoleVerb::List(_) => {
             let policy = super::load(&global.calls()?).await?;
             output::show(global.output, &RoleList::of(&policy.content.roles))
         }
-        RoleVerb::Delete(DeleteArgs { name }) => {
-            let found = super::load(&global.calls()?).await?;
+        RoleVerb::Delete(DeleteArgs { name, force }) => {
+            let calls = global.calls()?;
+            let found = super::load(&calls).await?;
             let known = RoleList::of(&found.content.roles);
             if !known.roles.iter().any(|role| role.name == name) {
                 let words = format!(
@@ -143,7 +151,9 @@ pub(super) async fn run(verb: RoleVerb, global: &Global) -> Result<ExitCode, Pro
                 false => format!("took it from {}", users.join(", ")),
             };
             let words = format!("deleted the role {name}: {from}");
-            super::make(global, vec![Change::DeleteRole(name)], false, words).await
+            let changes = vec![Change::DeleteRole(name)];
+            lockout::check(&force, global, &calls, &found, &changes).await?;
+            super::make(global, changes, false, words).await
         }
     }
 }

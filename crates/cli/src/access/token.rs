@@ -10,6 +10,7 @@ use holdfast_proto::{AccessToken, v1};
 use holdfast_server::utc;
 use serde::Serialize;
 
+use super::lockout::{self, ForceArgs};
 use super::secret_file::TokenOutput;
 use crate::duration;
 use crate::exit::{Code, Problem};
@@ -70,6 +71,8 @@ pub(crate) struct RevokeArgs {
     /// Ends all sessions of its user at once. Otherwise they go on, with another token.
     #[arg(long)]
     end_sessions: bool,
+    #[command(flatten)]
+    force: ForceArgs,
 }
 
 #[derive(Debug, Serialize)]
@@ -116,9 +119,13 @@ pub(super) async fn run(verb: TokenVerb, global: &Global) -> Result<ExitCode, Pr
             let tokens = policy.tokens.into_iter().map(TokenInfo::from).collect();
             output::show(global.output, &Tokens { tokens })
         }
-        TokenVerb::Revoke(RevokeArgs { id, end_sessions }) => {
+        TokenVerb::Revoke(RevokeArgs { id, end_sessions, force }) => {
+            let calls = global.calls()?;
+            let policy = super::load(&calls).await?;
             let words = format!("revoked the token {id}");
-            super::make(global, vec![Change::RevokeToken(id)], end_sessions, words).await
+            let changes = vec![Change::RevokeToken(id)];
+            lockout::check(&force, global, &calls, &policy, &changes).await?;
+            super::make(global, changes, end_sessions, words).await
         }
     }
 }

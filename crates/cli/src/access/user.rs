@@ -8,8 +8,9 @@ use holdfast_core::Principal;
 use holdfast_proto::v1::access_change::Change;
 use serde::Serialize;
 
-use super::Policy;
+use super::lockout::{self, ForceArgs};
 use super::token::{self, TokenArgs};
+use super::{Changed, Policy};
 use crate::exit::{Code, Problem};
 use crate::global::Global;
 use crate::output::{self, Show};
@@ -78,6 +79,8 @@ pub(crate) struct RevokeArgs {
     /// Ends the sessions of the user at once, and so frees its locks.
     #[arg(long)]
     end_sessions: bool,
+    #[command(flatten)]
+    force: ForceArgs,
 }
 
 #[derive(Debug, Serialize)]
@@ -126,6 +129,17 @@ impl Users {
                  {principal} ROLE` gives it more roles",
                 user.roles.join(", ")
             )),
+        }
+    }
+
+    /// What the user has now, for people.
+    fn roles_in_force(&self, principal: &Principal) -> String {
+        match self.users.iter().find(|user| user.principal == principal.as_str()) {
+            Some(user) if user.is_banned => "it may do nothing now".to_owned(),
+            Some(user) if !user.roles.is_empty() => {
+                format!("its roles are now {}", user.roles.join(", "))
+            }
+            _ => "it has no roles now".to_owned(),
         }
     }
 
@@ -199,15 +213,19 @@ pub(super) async fn run(verb: UserVerb, global: &Global) -> Result<ExitCode, Pro
         UserVerb::Create(CreateArgs { principal, roles, .. })
         | UserVerb::Grant(GrantArgs { principal, roles }) => {
             let changes = super::grants(&principal, &roles).collect();
-            let words = format!("{principal} has the roles {}", roles.join(", "));
-            super::make(global, changes, false, words).await
+            let calls = global.calls()?;
+            let generation = super::change(&calls, changes, false).await?;
+            let in_force = Users::of(&super::load(&calls).await?).roles_in_force(&principal);
+            let words = format!("granted {} to {principal}; {in_force}", roles.join(", "));
+            output::show(global.output, &Changed { generation, words })
         }
         UserVerb::List(_) => {
             let policy = super::load(&global.calls()?).await?;
             output::show(global.output, &Users::of(&policy))
         }
-        UserVerb::Revoke(RevokeArgs { principal, roles, end_sessions }) => {
-            let policy = super::load(&global.calls()?).await?;
+        UserVerb::Revoke(RevokeArgs { principal, roles, end_sessions, force }) => {
+            let calls = global.calls()?;
+            let policy = super::load(&calls).await?;
             Users::of(&policy)
                 .check_revocation(&principal, &roles)
                 .map_err(|words| Problem::new(Code::Usage, words))?;
@@ -225,7 +243,14 @@ pub(super) async fn run(verb: UserVerb, global: &Global) -> Result<ExitCode, Pro
                     format!("took the roles {} from {principal}{ended}", roles.join(", ")),
                 ),
             };
-            super::make(global, changes, end_sessions, words).await
+            lockout::check(&force, global, &calls, &policy, &changes).await?;
+            let generation = super::change(&calls, changes, end_sessions).await?;
+            // An administrator that has taken the right from itself cannot look.
+            let in_force = match super::load(&calls).await {
+                Ok(policy) => format!("; {}", Users::of(&policy).roles_in_force(&principal)),
+                Err(_) => String::new(),
+            };
+            output::show(global.output, &Changed { generation, words: words + &in_force })
         }
     }
 }

@@ -244,14 +244,16 @@ async fn an_administrator_applies_a_policy_and_sees_which_rule_decides() {
         (shown["is_allowed"] == true, shown["reason"].as_str().unwrap().to_owned())
     };
     let (is_allowed, reason) = can("exclusive", "billing/a").await;
+    assert!(!is_allowed && reason.contains("has no token that counts"), "{reason}");
+    let file = secured.token_file("billing");
+    let create = ["access", "token", "create", "token:billing", "--to", file.to_str().unwrap()];
+    secured.done("admin", &create).await;
+    let (is_allowed, reason) = can("exclusive", "billing/a").await;
     assert!(is_allowed && reason.contains("the role billing allows"), "{reason}");
     let (is_allowed, reason) = can("break", "billing/a").await;
     assert!(!is_allowed && reason.contains("no role of token:billing"), "{reason}");
 
     // What is told is what happens.
-    let file = secured.token_file("billing");
-    let create = ["access", "token", "create", "token:billing", "--to", file.to_str().unwrap()];
-    secured.done("admin", &create).await;
     secured.done("billing", &["lock", "billing/a", "--", "true"]).await;
     secured.denied("billing", &["lock", "other", "--", "true"]).await;
     let broken = ["break", "billing/a", "--token", "1", "--reason", "x"];
@@ -431,4 +433,94 @@ async fn a_revocation_that_takes_nothing_or_the_last_administrator_is_refused() 
     secured.user("second", "admin").await;
     secured.done("second", &["access", "user", "revoke", "token:admin"]).await;
     secured.denied("admin", &["access", "user", "list"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_administrator_that_would_lock_itself_out_is_told_and_has_to_force_it() {
+    let secured = Secured::start(1).await;
+    secured.user("second", "admin").await;
+    let own = secured.secret("second")[4..20].to_owned();
+    let refused = async |args: &[&str]| {
+        let output = secured.run("second", args).await;
+        assert_eq!(output.status.code(), Some(64), "{args:?}: {output:?}");
+        text(&output.stderr)
+    };
+    let revoke = ["access", "user", "revoke", "token:second", "--role", "admin"];
+    for args in [&revoke[..], &revoke[..4]] {
+        let words = refused(args).await;
+        assert!(words.contains("nothing was changed: you are token:second"), "{words}");
+        assert!(words.contains("Only token:admin could"), "{words}");
+    }
+    let words = refused(&["access", "token", "revoke", &own]).await;
+    assert!(words.contains("is the token that this command shows"), "{words}");
+    // Nothing was changed, and the token of another user may be revoked.
+    let whoami = secured.data("second", &["access", "whoami"]).await;
+    assert_eq!(whoami["roles"], serde_json::json!(["admin"]));
+    secured.user("third", "reader").await;
+    let third = secured.secret("third")[4..20].to_owned();
+    secured.done("second", &["access", "token", "revoke", &third]).await;
+
+    // A role is as good as what it allows.
+    let create = ["access", "role", "create", "ops", "--allow"];
+    secured.done("admin", &[&create[..], &["access,connect"]].concat()).await;
+    secured.done("admin", &["access", "user", "grant", "token:second", "ops"]).await;
+    let revoked = secured.done("second", &revoke).await;
+    assert!(revoked.contains("its roles are now ops"), "{revoked}");
+    for args in [
+        &["access", "role", "delete", "ops"][..],
+        &[&create[..], &["connect", "--replace"]].concat(),
+    ] {
+        assert!(refused(args).await.contains("you are token:second"));
+    }
+    let forced = secured.done("second", &["access", "role", "delete", "ops", "--force"]).await;
+    assert!(forced.contains("took it from token:second"), "{forced}");
+    secured.denied("second", &["access", "user", "list"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_user_can_do_is_told_as_the_nodes_decide_it() {
+    let secured = Secured::start(1).await;
+    let allow = ["--allow", "read,exclusive:e/*"];
+    secured.done("admin", &[&["access", "role", "create", "silent"], &allow[..]].concat()).await;
+    secured.user("worker", "silent").await;
+    let can = async |verb: &str, name: &str| {
+        let output = secured.run("admin", &["access", "can", "token:worker", verb, name]).await;
+        (output.status.code(), text(&output.stdout))
+    };
+    let (code, words) = can("exclusive", "e/1").await;
+    assert_eq!(code, Some(DENIED), "{words}");
+    assert!(words.contains("allows connect"), "{words}");
+    for verb in [&["lock", "e/1", "--", "true"][..], &["acquire", "e/1"]] {
+        assert!(secured.denied("worker", verb).await.contains("the verb connect"));
+    }
+    assert_eq!(can("read", "e/1").await.0, Some(0));
+    secured.done("worker", &["status", "e/1"]).await;
+
+    let connect = ["access", "role", "create", "talks", "--allow", "connect"];
+    secured.done("admin", &connect).await;
+    let granted =
+        secured.done("admin", &["access", "user", "grant", "token:worker", "talks"]).await;
+    assert!(
+        granted.starts_with("granted talks to token:worker; its roles are now silent, talks"),
+        "{granted}"
+    );
+    let (code, words) = can("exclusive", "e/1").await;
+    assert_eq!(code, Some(0), "{words}");
+    assert!(words.contains("the role talks allows connect"), "{words}");
+    secured.done("worker", &["lock", "e/1", "--", "true"]).await;
+
+    // Its sessions are shown with its name, and a change of the policy that ends them is told in the history.
+    let client = secured.client("worker").await;
+    let _held = client.lock("e/2").acquire().await.unwrap();
+    let sessions = secured.data("admin", &["sessions"]).await;
+    assert_eq!(sessions["sessions"][0]["principal"], "token:worker", "{sessions}");
+    assert!(secured.done("admin", &["sessions"]).await.contains("token:worker"));
+    let revoke = ["access", "user", "revoke", "token:worker", "--end-sessions"];
+    secured.done("admin", &revoke).await;
+    let history = secured.data("admin", &["history", "e/2"]).await;
+    let last = history["events"].as_array().unwrap().last().unwrap();
+    assert_eq!((&last["event"], &last["by"]), (&"killed".into(), &"token:admin".into()), "{last}");
+    assert!(last["detail"].as_str().unwrap().contains("token:worker loses everything"), "{last}");
+    let (code, words) = can("exclusive", "e/1").await;
+    assert_eq!((code, words.contains("everything was taken")), (Some(DENIED), true), "{words}");
 }

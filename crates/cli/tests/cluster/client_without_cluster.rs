@@ -8,7 +8,7 @@ use holdfast_client::{
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 
-use crate::support::{Cluster, Proxy, data, words};
+use crate::support::{Cluster, Proxy, data, holdfast, output, text, words};
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -40,6 +40,22 @@ async fn while_no_node_is_of_use_calls_fail_at_once_and_the_state_of_the_circuit
     // What was given up in the meantime was given up in the end.
     client.lock("b").wait(LONG).acquire().await.unwrap();
     assert!(held.token().unwrap() < guard.token().unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_without_an_address_is_told_within_two_seconds() {
+    // This name is reserved, and has no address anywhere.
+    const NOWHERE: &str = "no-such-host.invalid:7420";
+    for verb in [&["status", "a"][..], &["lock", "a", "--", "true"], &["acquire", "a"]] {
+        let mut command = holdfast();
+        command.args(["--endpoints", NOWHERE]).args(verb);
+        let asked = Instant::now();
+        let output = output(command).await;
+        let words = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(69), "{verb:?}: {words}");
+        assert!(words.contains(NOWHERE) && words.contains("lookup"), "{verb:?}: {words}");
+        assert!(asked.elapsed() < Duration::from_secs(3), "{verb:?}: {:?}", asked.elapsed());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

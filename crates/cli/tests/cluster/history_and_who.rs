@@ -3,7 +3,9 @@
 use holdfast_client::Client;
 use serde_json::Value;
 
-use crate::support::{Cluster, ClusterOptions, data, run, text, words};
+use crate::support::{
+    Cluster, ClusterOptions, PATIENCE, data, eventually, holdfast, run, text, words,
+};
 
 async fn known_as(note: &str, cluster: &Cluster) -> Client {
     Client::builder().note(note).connect(&cluster.endpoints()).await.unwrap()
@@ -87,6 +89,34 @@ async fn any_node_tells_who_held_a_lock_and_how_that_ended_also_after_the_leader
     assert!(data(&cluster, 1, &never).await["not_found"].is_string());
     let other = words(&cluster, 1, &["who", "nowhere", "--token", &first.to_string()]).await;
     assert!(other.contains(&format!("no hold of 'nowhere' had token {first}")), "{other}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_holder_is_not_told_as_one_that_released_its_lock() {
+    let cluster = Cluster::start(1).await;
+    let mut holder = holdfast();
+    holder.env("HOLDFAST_ENDPOINTS", cluster.endpoints());
+    let mut holder = holder.args(["lock", "job", "--", "sleep", "600"]).spawn().unwrap();
+    eventually("it is held", PATIENCE, async || {
+        (data(&cluster, 0, &["status", "job"]).await["held"] == true).then_some(())
+    })
+    .await;
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    let last = eventually("it is free", PATIENCE, async || {
+        let history = data(&cluster, 0, &["history", "job"]).await;
+        let last = history["events"].as_array().unwrap().last().unwrap().clone();
+        (last["event"] == "released").then_some(last)
+    })
+    .await;
+    assert_eq!(last["reason"], "closed", "{last}");
+    let table = text(&run(&cluster, &["history", "job"]).await.stdout);
+    assert!(table.contains("the program ended, or was killed"), "{table}");
+
+    run(&cluster, &["lock", "job", "--", "true"]).await;
+    let history = data(&cluster, 0, &["history", "job"]).await;
+    let last = history["events"].as_array().unwrap().last().unwrap().clone();
+    assert_eq!((&last["event"], &last["reason"]), (&"released".into(), &Value::Null), "{last}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

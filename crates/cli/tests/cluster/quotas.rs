@@ -228,3 +228,34 @@ async fn a_user_that_floods_is_slowed_down_and_others_are_not_kept_waiting() {
     let AcquireError::Rejected(rejection) = error else { panic!("{error:?}") };
     assert!(rejection.retry_after.is_some(), "{rejection:?}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_tries_once_does_not_wait_for_a_rate() {
+    let secured = Secured::start(1).await;
+    secured.user("worker", "user").await;
+    secured.set_quota("jobs/*", &["--rate", "1", "--burst", "1"]).await;
+    // Each name of an acquire-all counts, so there is no room for a minute.
+    let names: Vec<String> = (0..60).map(|number| format!("jobs/{number}")).collect();
+    secured.done("worker", &["lock", "--all", &names.join(","), "--", "true"]).await;
+    for verb in [
+        &["lock", "jobs/1", "--wait", "0s", "--", "true"][..],
+        &["lock", "--all", "jobs/1,jobs/2", "--wait", "0s", "--", "true"],
+        &["acquire", "jobs/1", "--wait", "0s"],
+    ] {
+        let begun = Instant::now();
+        let output = secured.run("worker", verb).await;
+        let words = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(BUSY), "{verb:?}: {words}");
+        assert!(words.contains("1 requests a second") && words.contains("ask again in"), "{words}");
+        assert!(begun.elapsed() < Duration::from_secs(4), "{verb:?}: {:?}", begun.elapsed());
+    }
+    // So it is with the session itself. The first command uses the room of the user.
+    secured.set_quota("token:worker", &["--rate", "1", "--burst", "1"]).await;
+    let refused = async || {
+        let output = secured.run("worker", &["lock", "other", "--wait", "0s", "--", "true"]).await;
+        let words = text(&output.stderr);
+        (output.status.code() == Some(BUSY) && words.contains("the quota of token:worker"))
+            .then_some(())
+    };
+    refused().await.expect("a session and a lock are two requests");
+}

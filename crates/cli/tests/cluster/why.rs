@@ -6,7 +6,7 @@ use holdfast_client::Client;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::support::{Cluster, data, run, text};
+use crate::support::{Cluster, PATIENCE, Proxy, data, eventually, run, text};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -92,4 +92,35 @@ async fn the_estimate_comes_from_holds_that_ended_lately() {
     }
     let free = data(&cluster, 0, &["why", "job"]).await;
     assert_eq!((&free["available"], &free["estimated_wait_ms"]), (&true.into(), &0.into()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_holder_whose_connection_is_gone_is_told_with_the_end_of_its_session() {
+    let cluster = Cluster::start(1).await;
+    for _ in 0..3 {
+        let client = cluster.library().await;
+        client.lock("job").acquire().await.unwrap().release().await.unwrap();
+    }
+    let proxy = Proxy::to(cluster.client_address(1)).await;
+    let builder = Client::builder().ttl(LONG).without_discovery();
+    let lost = builder.connect(proxy.address()).await.unwrap();
+    let _held = lost.lock("job").acquire().await.unwrap();
+    let connected = data(&cluster, 0, &["why", "job"]).await;
+    assert!(connected["holders"][0]["disconnected_for_ms_max"].is_null(), "{connected}");
+    assert!(connected["estimated_wait_ms"].as_u64().unwrap() < 1_000, "{connected}");
+
+    // Its connection ends, and it finds no way back.
+    proxy.cut();
+    proxy.break_connections();
+    let why = eventually("the node sees the end", PATIENCE, async || {
+        let why = data(&cluster, 0, &["why", "job"]).await;
+        why["holders"][0]["disconnected_for_ms_max"].is_u64().then_some(why)
+    })
+    .await;
+    let left = why["holders"][0]["session_remaining_ms"].as_u64().unwrap();
+    assert_eq!(why["estimated_wait_ms"].as_u64().unwrap(), left, "{why}");
+    let table = text(&run(&cluster, &["why", "job"]).await.stdout);
+    assert!(table.contains("its client's connection is gone"), "{table}");
+    assert!(table.contains("unless its client connects again before"), "{table}");
+    assert!(!table.contains("at any moment"), "{table}");
 }

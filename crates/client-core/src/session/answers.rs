@@ -253,6 +253,9 @@ impl<C> State<C> {
             return true;
         }
         let caller = self.requests.get(id).and_then(|entry| entry.caller.as_ref());
+        if caller.is_some() && !self.waits_for_rates {
+            return false;
+        }
         caller.is_none_or(|caller| now.0 + Backoff::longest_after(told) < caller.waits_until.0)
     }
 

@@ -30,6 +30,9 @@ pub struct Config {
     pub endpoints: Endpoints,
     /// Whether a session is opened before a request needs one.
     pub opens_at_once: bool,
+    /// Whether a request, or the opening of the first session, waits if a node says when to send it again. Otherwise its
+    /// caller is told at once.
+    pub waits_for_rates: bool,
     /// Clients with different seeds pause for different times.
     pub jitter_seed: u64,
     /// A secret for each session. `None` if the system has none to give.

@@ -310,7 +310,7 @@ impl<C> SessionMachine<C> {
         } else if is_verdict && failure.reason() == Reason::SessionExists {
             // An earlier try opened it, and its time is over by now. Nothing was asked in it.
             self.replace_session(now, LossReason::SessionExpired);
-        } else if is_verdict {
+        } else if is_verdict || (self.is_first_awaited && self.is_too_often(&failure)) {
             self.give_up_opening(now, Rejection::of(failure));
         } else {
             self.config.endpoints.follow_leader(&failure.leader);
@@ -318,7 +318,12 @@ impl<C> SessionMachine<C> {
         }
     }
 
-    /// The cluster refuses a session with these settings, now and later.
+    /// The node would open the session later, and the program does not wait for that.
+    fn is_too_often(&self, failure: &Failure) -> bool {
+        !self.config.waits_for_rates && retry_after(failure).is_some()
+    }
+
+    /// The cluster refuses a session with these settings, now and later; or now, and the program does not wait.
     fn give_up_opening(&mut self, now: LocalTime, rejection: Rejection) {
         for entry in self.state.requests.take_out(|_| true) {
             let rejected = RequestError::Rejected(rejection.clone());

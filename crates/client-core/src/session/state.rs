@@ -51,6 +51,8 @@ pub(crate) struct State<C> {
     /// Requests that an overloaded node sent back, and when to try them again.
     pub(crate) retries_due: BTreeSet<(LocalTime, u64)>,
     pub(crate) answer_patience: Duration,
+    /// As [`Config`](super::Config) has it.
+    pub(crate) waits_for_rates: bool,
     /// No caller stops waiting before then. It may be too early, and is set right when it is reached.
     pub(crate) callers_wait_until: Option<LocalTime>,
     /// In which the node leads that serves the session: the efficiency tier ends with it.
@@ -84,6 +86,7 @@ impl<C> State<C> {
             heartbeat: None,
             retries_due: BTreeSet::new(),
             answer_patience: (lease_span / 4).clamp(ANSWER_PATIENCE_MIN, ANSWER_PATIENCE_MAX),
+            waits_for_rates: true,
             callers_wait_until: None,
             term: 0,
             announced_endpoints: None,

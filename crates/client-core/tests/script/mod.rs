@@ -164,6 +164,7 @@ impl World {
             settings: Settings { ttl, linger, owner: Owner::default() },
             endpoints: endpoints.parse().unwrap(),
             opens_at_once: !words.contains(&"lazy"),
+            waits_for_rates: !words.contains(&"impatient"),
             jitter_seed: 1,
             session_ids: Box::new(move || {
                 let number = number.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;

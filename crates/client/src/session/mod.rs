@@ -44,6 +44,7 @@ use task::Task;
 pub(crate) struct Settings {
     pub(crate) session: core::Settings,
     pub(crate) request_timeout: Duration,
+    pub(crate) waits_for_rates: bool,
     pub(crate) companion: Option<Companion>,
     pub(crate) transport: Transport,
 }
@@ -152,6 +153,7 @@ impl Handle {
             settings: settings.session.clone(),
             endpoints,
             opens_at_once: opened.is_some(),
+            waits_for_rates: settings.waits_for_rates,
             jitter_seed: jitter_seed(),
             session_ids: Box::new(|| SessionId::random().ok()),
         };

@@ -78,7 +78,7 @@ pub enum Event {
         token: FenceToken,
         metadata: Box<[u8]>,
     },
-    /// The holder released it.
+    /// The holder released it, or closed its session.
     Released {
         name: LockName,
         session: SessionId,
@@ -86,6 +86,8 @@ pub enum Event {
         request: RequestId,
         token: FenceToken,
         granted_at: LogicalTime,
+        /// The session was closed, and no release came before.
+        by_close: bool,
     },
     /// The hold ended without a release by its holder.
     HoldEnded {

@@ -14,6 +14,7 @@ use crate::state::freezes::Freeze;
 use crate::state::hold::Hold;
 use crate::state::lock::Lock;
 use crate::state::queue::Waiter;
+use crate::state::session::Session;
 use crate::state::table::LockTable;
 
 /// One lock, with its holders and waiters. A free one has neither, unless it is closed or frozen.
@@ -57,6 +58,8 @@ pub struct HolderInfo {
     pub session_ttl: Span,
     /// A stream of the session is open: its client keeps it alive.
     pub session_connected: bool,
+    /// The session's stream broke, not before this time, and the session was not heard of since.
+    pub disconnected_after: Option<LogicalTime>,
     /// How often its holder entered it again.
     pub reentries: u32,
     pub preemptible: bool,
@@ -257,6 +260,7 @@ impl LockTable {
             session_deadline,
             session_ttl: of_session.map_or(Span::ZERO, |session| session.ttl),
             session_connected: of_session.is_some_and(|session| session.connected),
+            disconnected_after: of_session.and_then(Session::disconnected_after),
             reentries: hold.reentries(),
             preemptible: hold.is_preemptible(),
             metadata: Box::from(hold.metadata()),

@@ -41,7 +41,7 @@ impl LockTable {
         let held: Vec<LockName> = session.held_by(request).to_vec();
         if !held.is_empty() {
             for name in held {
-                self.give_back(&name, (id, request), events);
+                self.give_back(&name, (id, request), false, events);
             }
             self.change_answers(id, |answers| answers.forget(request));
         }

@@ -52,7 +52,7 @@ impl LockTable {
         let answer = match left {
             Some(remaining) => ReleaseAnswer::StillHeld { remaining },
             None => {
-                self.give_back(&meant.name, key, events);
+                self.give_back(&meant.name, key, false, events);
                 ReleaseAnswer::Released
             }
         };

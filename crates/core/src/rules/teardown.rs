@@ -112,7 +112,7 @@ impl LockTable {
         };
         for (request, name) in session.holds() {
             if reason == EndReason::Closed {
-                self.give_back(name, (id, request), events);
+                self.give_back(name, (id, request), true, events);
             } else {
                 self.end_hold(name, (id, request), hold_reason, events);
             }
@@ -120,16 +120,18 @@ impl LockTable {
         events.push(Event::SessionEnded { session: id, public: session.public, reason });
     }
 
-    /// Ends a hold by a release.
+    /// Ends a hold by a release, or by the close of its session.
     pub(crate) fn give_back(
         &mut self,
         name: &LockName,
         key: HoldKey,
+        by_close: bool,
         events: &mut Vec<Event>,
     ) -> Option<Hold> {
         let hold = self.take_hold(name, key, events)?;
         let ((session, request), token, granted_at) = (key, hold.token, hold.granted_at);
-        events.push(Event::Released { name: name.clone(), session, request, token, granted_at });
+        let name = name.clone();
+        events.push(Event::Released { name, session, request, token, granted_at, by_close });
         Some(hold)
     }
 

@@ -123,6 +123,17 @@ impl Session {
         if self.lingering { EndReason::Disconnected } else { EndReason::Ttl }
     }
 
+    /// If its stream broke and it was not heard of since: a time before which that did not happen. When the stream breaks,
+    /// the deadline becomes that of the linger time, unless the TTL is over sooner. A new leader may have moved it since.
+    pub(crate) fn disconnected_after(&self) -> Option<LogicalTime> {
+        let span = self.linger.min(self.ttl);
+        let after = match self.graced {
+            true => self.opened_at,
+            false => LogicalTime::from_ms(self.deadline.as_ms().saturating_sub(span.as_ms())),
+        };
+        self.lingering.then(|| after.max(self.opened_at))
+    }
+
     pub(crate) fn opened(&self) -> Outcome {
         Outcome::SessionOpen { public: self.public, ttl: self.ttl, linger: self.linger }
     }

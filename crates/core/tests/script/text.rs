@@ -145,8 +145,9 @@ pub(super) fn event_text(world: &World, event: &Event) -> String {
         Event::Intervened(Intervention { by, reason, action, .. }) => {
             format!("{by} steps in: {reason}: {}", action_text(action))
         }
-        Event::Released { name, session, token, .. } => {
-            format!("{} gives {name} back: token {token}", world.name_of(*session))
+        Event::Released { name, session, token, by_close, .. } => {
+            let by_close = if *by_close { ", by its close" } else { "" };
+            format!("{} gives {name} back: token {token}{by_close}", world.name_of(*session))
         }
         Event::HoldEnded { name, session, request, token, reason, .. } => format!(
             "{} #{} loses {name}: token {token}, {reason:?}",

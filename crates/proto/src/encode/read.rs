@@ -66,12 +66,14 @@ pub fn holder(info: HolderInfo, now: LogicalTime) -> Holder {
         reentries: info.reentries,
         preemptible: info.preemptible,
         renewed: info.session_connected,
+        disconnected_for_ms_max: info.disconnected_after.map(|after| now.since(after).as_ms()),
     }
 }
 
 /// The efficiency tier does not know when the session ends.
 pub fn holder_in_memory(info: HolderInfo, now: LogicalTime) -> Holder {
-    Holder { session_remaining_ms: 0, session_ttl_ms: 0, ..holder(info, now) }
+    let known = holder(info, now);
+    Holder { session_remaining_ms: 0, session_ttl_ms: 0, disconnected_for_ms_max: None, ..known }
 }
 
 pub fn waiter(info: WaiterInfo, now: LogicalTime) -> Waiter {
@@ -133,6 +135,7 @@ pub fn session(info: SessionSummary, now: LogicalTime) -> SessionInfo {
         hold_count: info.hold_count as u64,
         wait_count: info.wait_count as u64,
         connected: info.connected,
+        principal: info.principal.map(|principal| principal.to_string()).unwrap_or_default(),
     }
 }
 

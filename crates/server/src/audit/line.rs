@@ -137,6 +137,13 @@ pub(super) fn note(note: &Note, position: Position, unix_ms: u64) -> Vec<u8> {
                 json.number(b",\"count\":", *count);
             })
         }
+        Note::DeniedOtherwise { principal, count } => {
+            special("denied", position, unix_ms, |json| {
+                json.text(b",\"principal\":", principal);
+                json.text(b",\"detail\":", "of more kinds than have lines of their own");
+                json.number(b",\"count\":", *count);
+            })
+        }
         Note::LoggedIn { origin, public, is_new, .. } => {
             special("login", position, unix_ms, |json| {
                 json.text(b",\"session\":", &public.to_string());

@@ -8,15 +8,17 @@ use std::sync::Arc;
 use holdfast_core::{Event, PublicSessionId, SessionId};
 
 use super::line::{self, Stamp};
-use super::notes::Origin;
+use super::notes::{Origin, Stamped};
 use crate::events::{
     EventRing, EventView, OwnerReader, Recorded, SessionOwner, SessionTexts, SessionView,
 };
 
 /// As many as there can be sessions. Only one who missed events knows of more, and then forgets them all.
 const OWNERS_MAX: usize = 2_000_000;
-/// Of sessions that clients came with. If there are more, the lines of sessions lack it until their clients come again.
-const ORIGINS_MAX: usize = 500_000;
+/// Of sessions that are open. One who missed events may know of more, and forgets those whose owners it does not know.
+const ORIGINS_MAX: usize = OWNERS_MAX;
+/// Logins with sessions that are not open yet. Few of them are: the others were refused, and the oldest are forgotten.
+const AWAITED_MAX: usize = 10_000;
 /// Of sessions that ended and may still be told of.
 const ENDED_MAX: usize = 100_000;
 
@@ -27,6 +29,9 @@ pub(crate) struct Lines {
     owners: HashMap<PublicSessionId, Arc<SessionOwner>>,
     /// From where the clients of sessions came to this node last.
     origins: HashMap<PublicSessionId, Arc<Origin>>,
+    /// Logins that have their line when the session is open. A session that the table refuses has none.
+    awaited: HashMap<PublicSessionId, Stamped>,
+    awaited_since: VecDeque<PublicSessionId>,
     /// In which entry they ended.
     ended: VecDeque<(u64, SessionId, PublicSessionId)>,
     /// What lines say of sessions whose owners are known.
@@ -42,6 +47,8 @@ impl Lines {
             reader: events.owner_reader(),
             owners: HashMap::new(),
             origins: HashMap::new(),
+            awaited: HashMap::new(),
+            awaited_since: VecDeque::new(),
             ended: VecDeque::new(),
             sessions: SessionTexts::default(),
             stamp: Stamp::default(),
@@ -71,15 +78,42 @@ impl Lines {
         origin: Arc<Origin>,
     ) {
         if self.origins.len() >= ORIGINS_MAX {
-            self.origins.clear();
+            let owners = &self.owners;
+            self.origins.retain(|public, _| owners.contains_key(public));
         }
         self.sessions.forget(session);
-        self.origins.insert(public, origin);
+        if self.origins.len() < ORIGINS_MAX {
+            self.origins.insert(public, origin);
+        }
+    }
+
+    /// Whether an event or a snapshot has told of the session.
+    pub(super) fn is_open(&mut self, public: PublicSessionId) -> bool {
+        self.owner(public).is_some()
+    }
+
+    /// Keeps the note of a login until the session is open.
+    pub(super) fn await_session(&mut self, public: PublicSessionId, note: Stamped) {
+        self.awaited.insert(public, note);
+        self.awaited_since.push_back(public);
+        while self.awaited_since.len() > AWAITED_MAX {
+            let oldest = self.awaited_since.pop_front();
+            oldest.and_then(|public| self.awaited.remove(&public));
+        }
+    }
+
+    /// The login that was waiting for this session.
+    pub(super) fn login_of(&mut self, public: PublicSessionId) -> Option<Stamped> {
+        if self.awaited.is_empty() {
+            self.awaited_since.clear();
+        }
+        self.awaited.remove(&public)
     }
 
     /// Clients come to another node.
     pub(super) fn forget_origins(&mut self) {
         self.origins.clear();
+        self.awaited.clear();
         self.sessions = SessionTexts::default();
     }
 
@@ -162,5 +196,44 @@ impl Lines {
             }
         }
         self.owners.get(&session).cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_service::{Caller, Protocol};
+
+    use super::super::notes::Note;
+    use super::*;
+
+    fn origin() -> Arc<Origin> {
+        Arc::new(Origin::of(&Caller::client(Protocol::Framed, None)))
+    }
+
+    fn login(number: u64) -> Stamped {
+        let (session, public) = (SessionId(number.into()), PublicSessionId(number));
+        (0, Note::LoggedIn { origin: origin(), session, public, is_new: true })
+    }
+
+    #[test]
+    fn logins_with_sessions_that_never_open_take_nothing_from_sessions_that_are() {
+        let mut lines = Lines::new(&Arc::new(EventRing::new(10)));
+        let (session, public) = (SessionId(u128::MAX), PublicSessionId(u64::MAX));
+        lines.begin(&Event::SessionOpened {
+            session,
+            public,
+            owner: Box::default(),
+            principal: None,
+        });
+        lines.logged_in(session, public, origin());
+        let many = 2 * AWAITED_MAX as u64;
+        for number in 1..=many {
+            assert!(!lines.is_open(PublicSessionId(number)));
+            lines.await_session(PublicSessionId(number), login(number));
+        }
+        assert_eq!(lines.awaited.len(), AWAITED_MAX);
+        assert!(lines.login_of(PublicSessionId(1)).is_none(), "the oldest is forgotten");
+        assert!(lines.login_of(PublicSessionId(many)).is_some());
+        assert!(lines.is_open(public) && lines.origins.contains_key(&public));
     }
 }

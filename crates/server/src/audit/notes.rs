@@ -7,7 +7,7 @@
 //! A caller can be denied many times a second. A kind of denial has a line at once, and then one with a count each
 //! [`DENIALS_EVERY`]. Otherwise a caller without any right could rotate the audit's history away.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -27,8 +27,10 @@ const DENIALS_MAX: usize = NOTES_MAX / 2;
 const LOGINS_MAX: usize = NOTES_MAX / 4 * 3;
 /// Between two lines of one kind of denial.
 pub(super) const DENIALS_EVERY: Duration = Duration::from_secs(60);
-/// Kinds of denials that are known at one time.
+/// Kinds of denials that are known at one time: in all, and of one principal. All callers that have not proved who they
+/// are count as one principal.
 const KINDS_MAX: usize = 1_024;
+const KINDS_PER_PRINCIPAL_MAX: usize = 128;
 
 /// Who did something, and from where.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -96,6 +98,11 @@ pub(super) enum Note {
         denial: Denial,
         count: u64,
     },
+    /// Denials of one principal, of more kinds than are known at one time.
+    DeniedOtherwise {
+        principal: String,
+        count: u64,
+    },
     /// A client comes with a session: a new one, or its own.
     LoggedIn {
         origin: Arc<Origin>,
@@ -125,8 +132,10 @@ pub(crate) struct AuditNotes {
 struct State {
     notes: Vec<Stamped>,
     denials: HashMap<Denial, Tally>,
-    /// Denials of more kinds than are known at one time, and when they were told of.
-    others: u64,
+    /// How many of these kinds each principal has.
+    kinds_of: HashMap<String, usize>,
+    /// Denials of more kinds than are known at one time, by principal, and when they were told of.
+    others: BTreeMap<String, u64>,
     others_told_at: Option<Instant>,
     lost: u64,
 }
@@ -214,14 +223,35 @@ impl State {
             tally.count += 1;
             return false;
         }
-        if self.denials.len() >= KINDS_MAX {
-            self.others += 1;
+        let principal = &denial.origin.principal;
+        let kinds = self.kinds_of.get(principal).copied().unwrap_or_default();
+        if self.denials.len() >= KINDS_MAX || kinds >= KINDS_PER_PRINCIPAL_MAX {
+            self.count_other(principal.clone());
             return false;
         }
+        self.kinds_of.insert(principal.clone(), kinds + 1);
         let tally = Tally { told_at: now, unix_ms: 0, count: 0 };
         self.denials.insert(denial.clone(), tally);
         self.put(unix_ms(), Note::Denied { denial, count: 1 });
         true
+    }
+
+    fn count_other(&mut self, principal: String) {
+        if self.others.len() < KINDS_MAX || self.others.contains_key(&principal) {
+            *self.others.entry(principal).or_default() += 1;
+        } else {
+            self.lost += 1;
+        }
+    }
+
+    fn forget_kind(&mut self, denial: &Denial) {
+        let principal = &denial.origin.principal;
+        if let Some(kinds) = self.kinds_of.get_mut(principal) {
+            *kinds -= 1;
+            if *kinds == 0 {
+                self.kinds_of.remove(principal);
+            }
+        }
     }
 
     fn tell_denials(&mut self, is_last_round: bool, now: Instant) {
@@ -229,33 +259,41 @@ impl State {
             is_last_round || now.saturating_duration_since(tally.told_at) >= DENIALS_EVERY
         };
         let due: Vec<(Denial, Tally)> = self.denials.extract_if(|_, tally| is_due(tally)).collect();
-        for (denial, Tally { unix_ms, count, .. }) in due.into_iter().filter(|(_, it)| it.count > 0)
-        {
-            if !is_last_round {
+        for (denial, Tally { unix_ms, count, .. }) in due {
+            if is_last_round || count == 0 {
+                self.forget_kind(&denial);
+            } else {
                 let tally = Tally { told_at: now, unix_ms: 0, count: 0 };
                 self.denials.insert(denial.clone(), tally);
             }
-            self.put(unix_ms, Note::Denied { denial, count });
+            if count > 0 {
+                self.put(unix_ms, Note::Denied { denial, count });
+            }
         }
         let told_since = self.others_told_at.map(|at| now.saturating_duration_since(at));
         if is_last_round || told_since.is_none_or(|since| since >= DENIALS_EVERY) {
-            if self.others > 0 {
+            if !self.others.is_empty() {
                 self.others_told_at = Some(now);
             }
-            self.lost += std::mem::take(&mut self.others);
+            for (principal, count) in std::mem::take(&mut self.others) {
+                self.put(unix_ms(), Note::DeniedOtherwise { principal, count });
+            }
         }
     }
 
     fn put(&mut self, unix_ms: u64, note: Note) {
         let room = match &note {
-            Note::Denied { .. } => DENIALS_MAX,
+            Note::Denied { .. } | Note::DeniedOtherwise { .. } => DENIALS_MAX,
             Note::LoggedIn { .. } => LOGINS_MAX,
             Note::DashboardLogin(_) | Note::Requested { .. } => NOTES_MAX,
         };
         if self.notes.len() < room {
             self.notes.push((unix_ms, note));
         } else {
-            self.lost += 1;
+            self.lost += match note {
+                Note::Denied { count, .. } | Note::DeniedOtherwise { count, .. } => count,
+                Note::LoggedIn { .. } | Note::DashboardLogin(_) | Note::Requested { .. } => 1,
+            };
         }
     }
 }
@@ -316,6 +354,30 @@ mod tests {
             );
         }
         assert_eq!(state.denials.len(), 1);
+    }
+
+    #[test]
+    fn a_caller_with_many_kinds_of_denials_does_not_hide_those_of_another() {
+        let (mut state, now) = (State::default(), Instant::now());
+        for number in 0..10 * KINDS_MAX as u32 {
+            let address = IpAddr::from(number.to_be_bytes());
+            let anonymous = Caller::client(Protocol::Framed, Some(address));
+            state.deny(denial(&anonymous), now);
+        }
+        let mut other = denial(&caller(1));
+        other.origin.principal = "token:billing".to_owned();
+        assert!(state.deny(other.clone(), now), "it has a line at once");
+        assert_eq!(state.denials.len(), KINDS_PER_PRINCIPAL_MAX + 1);
+        state.notes.clear();
+        state.tell_denials(false, now);
+        let told = std::mem::take(&mut state.notes);
+        let [(_, Note::DeniedOtherwise { principal, count })] = &told[..] else {
+            panic!("{told:?}")
+        };
+        let rest = (10 * KINDS_MAX - KINDS_PER_PRINCIPAL_MAX) as u64;
+        assert_eq!((&**principal, *count, state.lost), ("anonymous", rest, 0));
+        state.tell_denials(true, now);
+        assert!(state.kinds_of.is_empty() && state.denials.is_empty());
     }
 
     #[test]

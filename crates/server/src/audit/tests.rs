@@ -1,5 +1,8 @@
-use holdfast_core::{Event, LogIndex, LogicalTime, PublicSessionId, SessionId};
+use holdfast_core::{
+    Event, Identity, LogIndex, LogicalTime, Principal, PublicSessionId, SessionId,
+};
 use holdfast_replica::{Configuration, Leadership, NodeId};
+use holdfast_service::{Caller, Credential, Protocol};
 use serde_json::{Value, json};
 
 use super::*;
@@ -218,4 +221,34 @@ async fn a_disk_that_does_not_answer_is_noticed_and_so_is_a_writer_that_panics()
     written.await.unwrap().unwrap().unwrap();
     let broken = tokio::spawn(async { panic!("a bug") });
     assert!(until_written::<()>(broken, MOMENT, || ()).await.is_err());
+}
+
+#[test]
+fn a_login_has_its_line_when_its_session_is_open_and_none_if_the_session_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("audit.jsonl");
+    let settings = AuditSettings { file: file.clone(), bytes_max: 1 << 20, kept: 1 };
+    let events = Arc::new(EventRing::new(KEPT));
+    let mut audit = audit(&settings, &events);
+    let identity = Identity::of(Principal::parse("token:billing").unwrap());
+    let known = Caller::client(Protocol::Framed, None);
+    let known = known.authenticated(identity, Credential::Bootstrap);
+    for number in [1, 2] {
+        audit.notes.logged_in(&known, SessionId(number), PublicSessionId(number as u64), true);
+    }
+    catch_up(&mut audit);
+    let text = || std::fs::read_to_string(&file).unwrap_or_default();
+    assert_eq!(text(), "", "no session is open yet");
+    // Session 1 is opened, and session 2 never is.
+    happen(&events, 1..=1);
+    catch_up(&mut audit);
+    let lines: Vec<Value> =
+        text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let kinds: Vec<&Value> = lines.iter().map(|line| &line["event"]).collect();
+    assert_eq!(kinds, ["login", "session_opened"], "{lines:?}");
+    assert_eq!(lines[0]["session"], lines[1]["session"]);
+    // One that comes again is told of at once.
+    audit.notes.logged_in(&known, SessionId(1), PublicSessionId(1), false);
+    catch_up(&mut audit);
+    assert_eq!(text().matches("\"event\":\"login\"").count(), 2, "{}", text());
 }

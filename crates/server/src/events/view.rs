@@ -100,9 +100,10 @@ impl EventView<'_> {
             Event::Proclaimed { name, session, token, metadata } => {
                 EventView { metadata, ..of_hold(EventKind::Proclaimed, name, *session, *token) }
             }
-            Event::Released { name, session, request, token, granted_at } => EventView {
+            Event::Released { name, session, request, token, granted_at, by_close } => EventView {
                 request_id: request.0,
                 held_for_ms: held_for(*granted_at),
+                reason: if *by_close { WireReason::Closed } else { WireReason::Unspecified },
                 ..of_hold(EventKind::Released, name, *session, *token)
             },
             Event::HoldEnded { name, session, request, token, reason, granted_at } => EventView {

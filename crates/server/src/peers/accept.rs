@@ -33,6 +33,7 @@ use super::link::identify_peer;
 use super::links::PeerLinks;
 use super::peer_socket::{PeerSocket, Shown};
 use super::snapshot_in::{Assembly, AssemblyError};
+use super::unproved_connections::UnprovedConnections;
 use super::wire::{ConnectionTicket, ConnectionTickets, is_wire, read_ticket};
 use super::{FRAME_BYTES_MAX, HANDSHAKE_TIMEOUT, STREAMS_PER_CONNECTION_MAX, UPWARDS};
 use crate::shard::{Input, ShardHandle};
@@ -43,13 +44,15 @@ use crate::wrong_port::{WrongPort, answer_all};
 /// Snapshots are large; this many are received at a time.
 const SNAPSHOTS_AT_ONCE_MAX: usize = 2;
 
-/// Connections that have said nothing yet, and those that wait for the service to take them.
+/// Connections that have said nothing yet, and those that wait for the service to take them. If there are more, the oldest
+/// is closed: a node says who it is within milliseconds. Nodes of one machine share an address, and each may open all of
+/// its connections at once.
 const NEW_CONNECTIONS_MAX: usize = 1_024;
-const NEW_PER_ADDRESS_MAX: usize = 256;
+const NEW_PER_ADDRESS_MAX: usize = 224;
 
-/// Connections that the service has. Nodes of one machine share an address, and each has about 35.
+/// Connections that the service has. Each node has about 35.
 const CONNECTIONS_MAX: usize = 4_096;
-const CONNECTIONS_PER_ADDRESS_MAX: usize = 1_024;
+const CONNECTIONS_PER_ADDRESS_MAX: usize = 512;
 
 /// Callers whose last refusal is remembered. There are fewer nodes.
 const REFUSALS_MAX: usize = 64;
@@ -146,7 +149,7 @@ impl PeerPort {
         mut incoming: TcpIncoming,
         others: mpsc::Sender<io::Result<PeerSocket>>,
     ) {
-        let limits = ConnectionLimits::new(NEW_CONNECTIONS_MAX, NEW_PER_ADDRESS_MAX);
+        let unproved = UnprovedConnections::new(NEW_CONNECTIONS_MAX, NEW_PER_ADDRESS_MAX);
         loop {
             let next = tokio::select! {
                 next = incoming.next() => next,
@@ -164,13 +167,16 @@ impl PeerPort {
             };
             // One that is gone already has no address.
             let Ok(address) = socket.peer_addr().map(|address| address.ip()) else { continue };
-            let Some(counted) = limits.take(address) else {
-                tracing::debug!(%address, "a connection was closed: there are too many");
-                continue;
-            };
+            let mut place = unproved.add(address);
             let (port, others) = (self.clone(), others.clone());
             tokio::spawn(async move {
-                match timeout(HANDSHAKE_TIMEOUT, port.receive(socket, address)).await {
+                let received = tokio::select! {
+                    received = timeout(HANDSHAKE_TIMEOUT, port.receive(socket, address)) => received,
+                    () = place.taken_away() => {
+                        return tracing::debug!(%address, "a connection was closed: newer ones came");
+                    }
+                };
+                match received {
                     Ok(Ok(New::Wire(socket, shown, ticket))) => {
                         port.open_wire(socket, &shown, ticket).await;
                     }
@@ -181,7 +187,7 @@ impl PeerPort {
                     Ok(Err(error)) => tracing::debug!(%error, "a connection said nothing"),
                     Err(_) => tracing::debug!("a connection said nothing in time"),
                 }
-                drop(counted);
+                drop(place);
             });
         }
     }

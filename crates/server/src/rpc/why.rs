@@ -29,8 +29,11 @@ impl ReadRequest for WhyRequest {
     }
 
     fn complete(&self, response: &mut WhyResponse, rpc: &Rpc) -> Result<(), Failure> {
-        let Some(times) = hold_times::of(&rpc.events, &self.name) else { return Ok(()) };
         let status = response.status.as_ref();
+        let Some(times) = hold_times::of(&rpc.events, &self.name) else {
+            response.estimated_wait_ms = status.and_then(end_of_lost_holder_ms);
+            return Ok(());
+        };
         response.estimated_wait_ms = status.and_then(|status| estimated_wait_ms(status, times));
         response.hold_times = Some(v1::HoldTimes {
             holds: times.holds,
@@ -57,11 +60,29 @@ fn estimated_wait_ms(status: &v1::StatusResponse, times: HoldTimes) -> Option<u6
     if first.mode() == v1::Mode::Permit && status.holder_count + status.waiter_count < at_a_time {
         return Some(0);
     }
-    // The one that is out longest ends first; one that has lasted longer than usual may end any moment.
-    let out_for = status.holders.iter().map(|holder| holder.held_for_ms).max().unwrap_or(0);
-    let left_ms = times.median_ms.saturating_sub(out_for);
+    let left_ms = status.holders.iter().map(|holder| left_ms(holder, times)).min().unwrap_or(0);
     let turns = status.waiter_count / at_a_time;
     Some(left_ms.saturating_add(turns.saturating_mul(times.median_ms)))
+}
+
+/// The only thing that is known without holds of the past: when the hold of a client that is gone ends, if no other client
+/// waits.
+fn end_of_lost_holder_ms(status: &v1::StatusResponse) -> Option<u64> {
+    let [holder] = &status.holders[..] else { return None };
+    let is_alone = status.waiter_count == 0 && status.frozen.is_none();
+    holder.disconnected_for_ms_max.filter(|_| is_alone)?;
+    Some(left_ms(holder, HoldTimes { holds: 0, median_ms: 0, longest_ms: 0 }))
+}
+
+/// A hold that has lasted longer than usual may end any moment. The client of a session without its stream releases
+/// nothing, as far as is known: its hold ends on its own.
+fn left_ms(holder: &v1::Holder, times: HoldTimes) -> u64 {
+    match holder.disconnected_for_ms_max {
+        Some(_) => holder
+            .remaining_ms
+            .map_or(holder.session_remaining_ms, |own_ms| own_ms.min(holder.session_remaining_ms)),
+        None => times.median_ms.saturating_sub(holder.held_for_ms),
+    }
 }
 
 #[cfg(test)]
@@ -94,6 +115,20 @@ mod tests {
         assert_eq!(estimate(held(v1::Mode::Exclusive, 0, &[9_000], 1)), Some(1_000));
         assert_eq!(estimate(held(v1::Mode::Permit, 2, &[400], 0)), Some(0));
         assert_eq!(estimate(held(v1::Mode::Permit, 2, &[400, 700], 4)), Some(2_300));
+    }
+
+    #[test]
+    fn the_hold_of_a_client_that_is_gone_is_expected_to_last_until_its_session_ends() {
+        let mut status = held(v1::Mode::Exclusive, 0, &[9_000], 1);
+        status.holders[0].session_remaining_ms = 20_000;
+        assert_eq!(estimated_wait_ms(&status, LATELY), Some(1_000));
+        status.holders[0].disconnected_for_ms_max = Some(3_000);
+        assert_eq!(estimated_wait_ms(&status, LATELY), Some(21_000));
+        assert_eq!(end_of_lost_holder_ms(&status), None, "another client waits");
+        status.holders[0].remaining_ms = Some(500);
+        assert_eq!(estimated_wait_ms(&status, LATELY), Some(1_500));
+        status.waiter_count = 0;
+        assert_eq!(end_of_lost_holder_ms(&status), Some(500));
     }
 
     #[test]

@@ -207,6 +207,7 @@ pub(super) fn released(lock: &str, session: u128, request: u64, token: u64) -> E
         request: RequestId(request),
         token: FenceToken(token),
         granted_at: LogicalTime::ZERO,
+        by_close: false,
     }
 }
 

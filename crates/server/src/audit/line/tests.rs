@@ -47,7 +47,7 @@ fn events() -> Vec<Event> {
             metadata: metadata.clone(),
         },
         Event::Proclaimed { name: name("e"), session, token, metadata: metadata.clone() },
-        Event::Released { name: name("f"), session, request, token, granted_at },
+        Event::Released { name: name("f"), session, request, token, granted_at, by_close: false },
         Event::Reopened { name: name("g") },
         Event::Thawed { prefix: "h/\"\u{7f}".to_owned() },
         Event::Thawed { prefix: String::new() },

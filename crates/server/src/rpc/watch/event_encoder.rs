@@ -92,7 +92,8 @@ mod tests {
             let link = |waits_for| CycleLink { session: public, actor: ActorId(9), waits_for };
             let outcome = Outcome::Deadlock(vec![link(name.clone())].into());
             let refused = Event::Refused { names, session, request, outcome };
-            let released = Event::Released { name, session, request, token, granted_at };
+            let released =
+                Event::Released { name, session, request, token, granted_at, by_close: true };
             let ended = Event::SessionEnded { session, public, reason: EndReason::Closed };
             [granted, refused, released, ended]
         };

@@ -196,27 +196,36 @@ impl HistoryQuery {
     }
 }
 
-/// A session that was ended by an operator. Only that is about no lock; what it ended follows in the same entry.
+/// Sessions that an operator ended, or a change of the policy. Only that is about no lock; what it ended follows in the
+/// same entry.
 #[derive(Debug)]
 struct Kill {
     index: u64,
-    session: String,
+    /// None: all that end as killed.
+    session: Option<String>,
     by: String,
     detail: String,
 }
 
 impl Kill {
     fn of(recorded: &Recorded) -> Option<Kill> {
-        let Event::Intervened(intervention) = &recorded.event else { return None };
-        let Action::KillSession { session } = &intervention.action else { return None };
+        let session = match &recorded.event {
+            Event::Intervened(intervention) => match &intervention.action {
+                Action::KillSession { session } => Some(session.to_string()),
+                _ => return None,
+            },
+            Event::AccessChanged { change, .. } if change.end_sessions => None,
+            _ => return None,
+        };
         let WatchEvent { by, detail, .. } = message(recorded);
-        Some(Kill { index: recorded.position.index, session: session.to_string(), by, detail })
+        Some(Kill { index: recorded.position.index, session, by, detail })
     }
 
     /// Tells whose doing it was, if it was this.
     fn explain(&self, event: &mut WatchEvent) {
         let index = event.position.map(|position| position.index);
-        let is_mine = index == Some(self.index) && event.public_session_id == self.session;
+        let is_mine = index == Some(self.index)
+            && self.session.as_ref().is_none_or(|session| *session == event.public_session_id);
         let is_end = matches!(event.kind(), EventKind::Killed | EventKind::WaitEnded);
         if is_mine && is_end {
             event.by.clone_from(&self.by);
@@ -256,6 +265,7 @@ impl FoundEvents {
 mod tests {
     use holdfast_core::command::Mode;
     use holdfast_core::{ActorId, FenceToken, LockName, LogIndex, RequestId, SessionId};
+    use holdfast_proto::v1::EndReason;
 
     use super::*;
 
@@ -292,7 +302,14 @@ mod tests {
     fn released(token: u64, granted_at: u64) -> Event {
         let granted_at = LogicalTime::from_ms(granted_at);
         let (session, request) = (SESSION, REQUEST);
-        Event::Released { name: name(), session, request, token: FenceToken(token), granted_at }
+        Event::Released {
+            name: name(),
+            session,
+            request,
+            token: FenceToken(token),
+            granted_at,
+            by_close: false,
+        }
     }
 
     /// Each an entry of its own, a second after the one before.
@@ -335,6 +352,20 @@ mod tests {
         assert_eq!(told(0).len(), 4);
         let events = ask(5, 10, 0).answer(&ring, NOW).events;
         assert_eq!(events.last().unwrap().held_for_ms, Some(3_000));
+    }
+
+    #[test]
+    fn history_tells_a_release_from_a_close() {
+        let mut closed = released(3, 1_000);
+        if let Event::Released { by_close, .. } = &mut closed {
+            *by_close = true;
+        }
+        let ring = ring([granted(3, 0), closed, granted(4, 0), released(4, 3_000)], 0);
+        let events = ask(0, 10, 0).answer(&ring, NOW).events;
+        let reasons: Vec<_> = events.iter().map(|event| (event.kind(), event.reason())).collect();
+        let [_, closed, _, released] = reasons[..] else { panic!("{reasons:?}") };
+        assert_eq!(closed, (EventKind::Released, EndReason::Closed));
+        assert_eq!(released, (EventKind::Released, EndReason::Unspecified));
     }
 
     #[test]
