@@ -9,6 +9,7 @@ with hf.lock("order:42", wait=10) as guard:
 
 from __future__ import annotations
 
+from ._terms import CORRECTNESS, EFFICIENCY
 from .aio import AsyncClient, AsyncGuard, AsyncGuardAll, AsyncLeadership
 from .client import Client, Election, Guard, GuardAll, Leadership, Lock, LockAll
 from .errors import (
@@ -32,6 +33,8 @@ from .watching import Event, Observation, Observed, Watch
 __version__ = "0.1.0"
 
 __all__ = [
+    "CORRECTNESS",
+    "EFFICIENCY",
     "AsyncClient",
     "AsyncGuard",
     "AsyncGuardAll",
