@@ -30,7 +30,9 @@ export type Output =
   | { do: "complete"; caller: object; outcome: unknown }
   | { do: "queued"; caller: object; position: bigint }
   | { do: "connect"; address: string }
-  | { do: "disconnect"; withFarewell: boolean };
+  | { do: "disconnect"; withFarewell: boolean }
+  /** The session is over, with all its locks. `words` are those of the node, if it said some. */
+  | { do: "ended"; reason: LossReason; words: string };
 
 /** What a session is opened with. */
 export interface Settings {
@@ -384,8 +386,8 @@ export class State {
 
 /** What a request comes to if its hold, or its session, has ended. */
 function outcomeIfLost(entry: Entry, reason: LossReason): unknown {
-  // The end of the session freed the lock.
-  if (entry.kind === "release") return "expired";
+  // The end of the session freed the lock. A session that the client was denied lives on, until its TTL.
+  if (entry.kind === "release" && reason !== "denied") return "expired";
   if (entry.kind === "close") return undefined;
   return reason === "session_closed" && entry.hold === undefined ? new Closed() : new Lost(reason);
 }
