@@ -547,8 +547,11 @@ public class State {
   /** What a request comes to if its hold, or its session, has ended. */
   private static Outcome outcomeIfLost(Request request, LossReason reason) {
     return switch (request.kind()) {
-      // The end of the session freed the lock.
-      case RELEASE -> Outcome.of(ReleaseOutcome.RELEASE_OUTCOME_EXPIRED);
+      // The end of the session freed the lock. One that the client was denied lives on.
+      case RELEASE ->
+          reason == LossReason.DENIED
+              ? Outcome.error(() -> new LostException(reason))
+              : Outcome.of(ReleaseOutcome.RELEASE_OUTCOME_EXPIRED);
       case CLOSE -> Outcome.done();
       default ->
           reason == LossReason.SESSION_CLOSED && request.hold == null
