@@ -482,6 +482,9 @@ func (s *Session) isDenied(failure *pb.Failure) bool {
 	if !s.state.isOpen() || failure.GetRetryable() || !isDenial(failure.GetReason()) {
 		return false
 	}
+	if IsPlanted(CountFailures) {
+		return false
+	}
 	s.denials++
 	return s.denials >= len(s.endpoints.All())
 }

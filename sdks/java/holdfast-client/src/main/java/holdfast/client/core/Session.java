@@ -93,9 +93,6 @@ public final class Session {
 
   private boolean wasEverOpen;
 
-  /** How often nodes did not let the client resume, since one did. */
-  private int denials;
-
   /** When the first try began, as long as all that nodes did was to refuse the connection. */
   private long refusedSince;
 
@@ -403,7 +400,6 @@ public final class Session {
     breaker.handleSuccess();
     refusedSince = NEVER;
     wasEverOpen = true;
-    denials = 0;
     endpoints.reached();
     if (address.equals(unhelpful)) {
       unhelpful = null;
@@ -442,23 +438,11 @@ public final class Session {
       unhelpful = address;
     }
     endpoints.reached();
-    if (isDenied(failure)) {
+    if (state.isDenied(failure, endpoints.addresses().size())) {
       onDenied(now, failure);
     } else {
       onNoStream(now, Contact.MADE, failure);
     }
-  }
-
-  /**
-   * A node may not know the newest credentials yet. So all of them are asked before the session is
-   * given up.
-   */
-  private boolean isDenied(Failure failure) {
-    if (!state.isOpen() || failure.getRetryable() || !Failures.isDenial(failure)) {
-      return false;
-    }
-    denials++;
-    return denials >= endpoints.addresses().size();
   }
 
   /** The session lives on in the cluster until its TTL, and this client has no use of it. */
@@ -542,7 +526,6 @@ public final class Session {
 
   private void replaceSession(long now, LossReason reason, String words) {
     disconnect(false);
-    denials = 0;
     if (state.isOpen()) {
       state.outputs.add(new Output.Ended(reason, words));
     }
