@@ -592,3 +592,27 @@ test("a session that may not be opened yet is opened when the node said", () => 
   assert.equal(player.connects.length, 2);
   assert.ok(player.now >= refused + 2n * SECOND);
 });
+
+test("an open whose session has ended unseen is tried again under another id", () => {
+  const player = new Player().acquire("g", "a");
+  const sessions: string[] = [];
+  for (let round = 0; round < 2; round += 1) {
+    if (round > 0) player.untilConnecting();
+    assert.ok(player.session.handleConnected(player.now));
+    player.settle();
+    const open = player.sent("open");
+    sessions.push(open.sessionId);
+    // The cluster opens the session, the answer is lost, and the TTL passes.
+    if (round === 0) player.breaks();
+    else player.fail(open.requestId, Reason.SESSION_EXISTS);
+  }
+  assert.ok(!player.completed.has("g"));
+  player.welcome();
+  assert.equal(player.sent("acquire").name, "a");
+  assert.deepEqual(sessions, ["session 1", "session 1"]);
+  // The first open of a session cannot be a copy.
+  const other = new Player().acquire("g", "a");
+  assert.ok(other.session.handleConnected(other.now));
+  other.fail(other.sent("open").requestId, Reason.SESSION_EXISTS);
+  assert.equal((other.completed.get("g") as Rejected).reason, "session_exists");
+});

@@ -385,6 +385,9 @@ export class Session {
       this.connectIfNeeded(now);
     } else if (this.state.isOpen && isVerdict) {
       this.replaceSession(now, "session_expired");
+    } else if (failure.reason === Reason.SESSION_EXISTS && this.hello?.wasOpenSent) {
+      // An earlier try opened it, and its time is over by now. Nothing was asked in it.
+      this.replaceSession(now, "session_expired");
     } else if (isVerdict) {
       // The cluster refuses a session with these settings. The limits may change.
       this.giveUp(rejected(failure));

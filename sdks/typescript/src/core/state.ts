@@ -44,6 +44,8 @@ export interface Settings {
 export interface Hello {
   requestId: bigint;
   sentAt: bigint;
+  /** An earlier open of this session was sent, too. */
+  wasOpenSent: boolean;
   frame: ClientFrame;
 }
 
@@ -90,12 +92,14 @@ export class State {
     const ackedThrough = this.isOpen ? this.requests.ackedThrough() : 0n;
     const requestId = this.requests.reserveId();
     const id = { sessionId: this.id, requestId };
+    const wasOpenSent = this.openSentAt !== undefined;
     if (!this.isOpen) this.openSentAt ??= now;
     const operation = create(OperationSchema, {
       kind: this.isOpen ? { case: "resume", value: id } : { case: "open", value: { ...id, ...settings } },
     });
     const frame = create(ClientFrameSchema, { ackedThrough, operations: [operation] });
-    return { requestId, sentAt: this.openSentAt !== undefined && !this.isOpen ? this.openSentAt : now, frame };
+    const sentAt = this.openSentAt !== undefined && !this.isOpen ? this.openSentAt : now;
+    return { requestId, sentAt, wasOpenSent, frame };
   }
 
   welcomed(sentAt: bigint, welcome: OpenSessionResponse): void {
