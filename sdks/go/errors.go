@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"holdfast/sdks/go/internal/core"
 )
@@ -32,6 +33,9 @@ var (
 	ErrUnauthenticated = errors.New("the cluster does not know this client")
 	// ErrPermissionDenied: the cluster's policy does not allow the request. It is an ErrRejected, too.
 	ErrPermissionDenied = errors.New("the cluster does not allow the request to this client")
+	// ErrQuotaExceeded: the caller has what its quota allows, or asks more often. It is an ErrRejected, too. See
+	// [QuotaExceededError].
+	ErrQuotaExceeded = errors.New("the quota of the caller is used up")
 	// ErrInvalidOptions: an option of the client cannot be used, or a file that it names.
 	ErrInvalidOptions = errors.New("the options of the client cannot be used")
 	// ErrInvalidEndpoints: the list of endpoints cannot be used.
@@ -52,8 +56,10 @@ var losses = map[string]string{
 	"transferred":        "the lock was handed to another session",
 	"leader_changed":     "the leader changed, and with it ended what was held in the efficiency tier",
 	"leader_unreachable": "the connection to the leader was lost, and with it what was held in the efficiency tier",
-	"released":           "the lock was released",
-	"ended":              "the cluster ended the hold",
+	"denied": "no node accepts this client any more, so it can neither keep the lock nor release it; the lock is free" +
+		" when the session's TTL is over. Give the client another credential",
+	"released": "the lock was released",
+	"ended":    "the cluster ended the hold",
 }
 
 // LostError says that the lock is no longer held.
@@ -123,7 +129,8 @@ func (e *RejectedError) Error() string {
 	return fmt.Sprintf("%s (%s)", e.Message, e.Reason)
 }
 
-// Is makes the error an [ErrRejected], and if the reason says so an [ErrUnauthenticated] or an [ErrPermissionDenied].
+// Is makes the error an [ErrRejected], and if the reason says so an [ErrUnauthenticated], an [ErrPermissionDenied] or an
+// [ErrQuotaExceeded].
 func (e *RejectedError) Is(target error) bool {
 	switch target {
 	case ErrRejected:
@@ -132,10 +139,27 @@ func (e *RejectedError) Is(target error) bool {
 		return e.Reason == "unauthenticated" || e.Reason == "credential_expired"
 	case ErrPermissionDenied:
 		return e.Reason == "permission_denied"
+	case ErrQuotaExceeded:
+		return e.isOfQuota()
 	default:
 		return false
 	}
 }
+
+func (e *RejectedError) isOfQuota() bool {
+	return e.Reason == "quota_exceeded" || e.Reason == "rate_limited"
+}
+
+// QuotaExceededError says that the caller, or all that use the names with a prefix, have what their quota allows, or ask
+// more often. It is a [RejectedError], too.
+type QuotaExceededError struct {
+	RejectedError
+	// RetryAfter is when the cluster would take the request; 0 if it does not know. It knows for a rate.
+	RetryAfter time.Duration
+}
+
+// Unwrap makes the error a [RejectedError] for [errors.As].
+func (e *QuotaExceededError) Unwrap() error { return &e.RejectedError }
 
 // UnavailableError says that no node answered in time.
 type UnavailableError struct {
@@ -185,12 +209,16 @@ func errorOf(failure *core.Failure) error {
 		}
 		return told
 	default:
-		return &RejectedError{
+		rejected := RejectedError{
 			Reason:          failure.Reason,
 			Message:         failure.Message,
 			Retryable:       isWorthLater(failure.Reason),
 			MayHaveHappened: failure.MayHaveHappened,
 		}
+		if rejected.isOfQuota() {
+			return &QuotaExceededError{rejected, failure.RetryAfter}
+		}
+		return &rejected
 	}
 }
 

@@ -40,10 +40,24 @@ type Server struct {
 	// Endpoint is `host:port`.
 	Endpoint string
 	binary   string
+	data     string
+	isSecure bool
 }
 
 // Start starts a node on loopback, and stops it after the test.
 func Start(t testing.TB) *Server {
+	t.Helper()
+	return startNode(t, false)
+}
+
+// StartSecure starts a node that speaks TLS and demands credentials. [Server.User] makes clients of it. Commands are those
+// of its administrator.
+func StartSecure(t testing.TB) *Server {
+	t.Helper()
+	return startNode(t, true)
+}
+
+func startNode(t testing.TB, isSecure bool) *Server {
 	t.Helper()
 	binary := os.Getenv("HOLDFAST_BIN")
 	if binary == "" {
@@ -55,7 +69,12 @@ func Start(t testing.TB) *Server {
 	}
 	for range portTries {
 		port := freePorts(t)
-		server := &Server{Endpoint: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), binary: binary}
+		server := &Server{
+			Endpoint: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)),
+			binary:   binary,
+			data:     filepath.Join(t.TempDir(), "data"),
+			isSecure: isSecure,
+		}
 		if server.start(t, port) {
 			return server
 		}
@@ -75,10 +94,11 @@ func SkipUnlessCI(t testing.TB, words string) {
 
 func (s *Server) start(t testing.TB, port int) bool {
 	t.Helper()
-	data := filepath.Join(t.TempDir(), "data")
-	node := exec.Command(
-		s.binary, "dev", "--nodes", "1", "--no-http", "--port", strconv.Itoa(port), "--data-dir", data,
-	)
+	arguments := []string{"dev", "--nodes", "1", "--no-http", "--port", strconv.Itoa(port), "--data-dir", s.data}
+	if s.isSecure {
+		arguments = append(arguments, "--secure")
+	}
+	node := exec.Command(s.binary, arguments...)
 	out, err := node.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -113,6 +133,23 @@ func (s *Server) Client(t testing.TB, options ...holdfast.Option) *holdfast.Clie
 	return client
 }
 
+// User returns a client of a new user, and the file with the user's token. It closes the client after the test. The node
+// is one of [StartSecure].
+func (s *Server) User(t testing.TB, name string, options ...holdfast.Option) (*holdfast.Client, string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), name+".token")
+	s.Command(t, "access", "user", "create", "token:"+name, "--role", "user", "--to", file)
+	return s.UserClient(t, file, options...), file
+}
+
+// UserClient returns a client that shows the token in this file, and closes it after the test. The node is one of
+// [StartSecure].
+func (s *Server) UserClient(t testing.TB, file string, options ...holdfast.Option) *holdfast.Client {
+	t.Helper()
+	tls := holdfast.WithTLS(holdfast.TLS{CA: filepath.Join(s.data, "certs", "ca.pem")})
+	return s.Client(t, append([]holdfast.Option{tls, holdfast.WithAuthFile(file)}, options...)...)
+}
+
 // BreakLock takes a lock away from its holder, as an operator does.
 func (s *Server) BreakLock(t testing.TB, name string) {
 	t.Helper()
@@ -138,6 +175,9 @@ func (s *Server) Command(t testing.TB, arguments ...string) string {
 	defer cancel()
 	command := exec.CommandContext(ctx, s.binary, arguments...)
 	command.Env = append(os.Environ(), "HOLDFAST_ENDPOINTS="+s.Endpoint)
+	if s.isSecure {
+		command.Env = append(command.Env, "HOLDFAST_CONFIG="+filepath.Join(s.data, "client.toml"))
+	}
 	out, err := command.Output()
 	if err != nil {
 		t.Fatalf("holdfast %s: %v: %s", strings.Join(arguments, " "), err, out)

@@ -9,6 +9,7 @@ from holdfast import _security, watching
 from holdfast._core import answers, lease
 from holdfast._core.in_flight import InFlight
 from holdfast._core.lease import Leases
+from holdfast._core.session import Session
 from holdfast._core.state import State
 from holdfast._security import Security
 
@@ -64,6 +65,7 @@ def count_failures() -> None:
         return on_failure(state, now, request_id, failure)
 
     setattr(answers, "_on_failure", failed)  # noqa: B010
+    setattr(Session, "_is_denied", lambda session, failure: False)  # noqa: B010
 
 
 def forget_position() -> None:

@@ -18,6 +18,7 @@ ALL: List[errors.HoldfastError] = [
     errors.Rejected("frozen", "the lock is frozen", True),
     errors.Unauthenticated("unauthenticated", "who are you"),
     errors.PermissionDenied("permission_denied", "no"),
+    errors.QuotaExceeded("rate_limited", "too many requests", False, 0.5),
     errors.Unavailable("no node", True),
     errors.Closed(),
     errors.InvalidEndpoints("not_host_and_port", "a"),

@@ -11,12 +11,13 @@ from holdfast._core.endpoints import Endpoints
 from holdfast._core.lease import MS
 from holdfast._core.requests import Entry
 from holdfast._core.session import Session
-from holdfast._core.state import Completed, Connect, Disconnect
+from holdfast._core.state import Completed, Connect, Disconnect, Ended
 from holdfast._wire import decode
-from holdfast.errors import Busy, Closed, Lost, Rejected, TimedOut, Unauthenticated, Unavailable
+from holdfast.errors import Busy, Closed, Lost, QuotaExceeded, Rejected, TimedOut, Unauthenticated, Unavailable
 
 SECOND = 1000 * MS
 TTL_MS = 30_000
+UNAUTHENTICATED, RATE_LIMITED = 96, 102
 
 
 class Player:
@@ -32,6 +33,7 @@ class Player:
         self.completed: Dict[str, Any] = {}
         self.connects: List[str] = []
         self.farewells: List[bool] = []
+        self.ended: List[str] = []
         self.calls: Dict[str, int] = {}
 
     def after(self, span: int) -> "Player":
@@ -56,6 +58,8 @@ class Player:
                 self.connects.append(output.address)
             elif isinstance(output, Disconnect):
                 self.farewells.append(output.with_farewell)
+            elif isinstance(output, Ended):
+                self.ended.append(output.reason)
         return self
 
     def frame(self) -> dict:
@@ -187,7 +191,7 @@ def test_a_denied_copy_of_a_request_may_have_happened_and_an_acquire_is_cancelle
     with pytest.raises(Lost, match="handed"):
         hold.check(player.now)
     player.fail(acquire, 97)
-    assert "w" in player.completed
+    assert isinstance(player.completed["w"], Rejected) and player.completed["w"].may_have_happened
     (operation,) = player.frame()["operations"]
     assert operation["cancel"]["target"] == acquire
 
@@ -507,3 +511,82 @@ def test_a_closed_session_takes_nothing_more() -> None:
     assert player.completed["close"] is None
     assert hold.loss.reason == "session_closed"
     assert isinstance(player.acquire("late", "b").completed["late"], Closed)
+
+
+def resume_denied(player: Player) -> None:
+    connects = len(player.connects)
+    while len(player.connects) == connects:
+        player.time_passes()
+    assert player.session.handle_connected(player.now)
+    player.settle()
+    (operation,) = player.frame()["operations"]
+    player.fail(operation["resume"]["request_id"], UNAUTHENTICATED, message="the token is not known")
+
+
+def test_a_session_that_no_node_lets_the_client_resume_is_lost_at_once() -> None:
+    player = holding().acquire("w", "b", wait_ms=60_000)
+    player.frame()
+    (hold,) = player.completed["g"]
+    player.breaks()
+    resume_denied(player)
+    # The other node may know the credential already.
+    hold.check(player.now)
+    assert "w" not in player.completed
+    player.ask("r", "renew", {"ttl_ms": 1_000}, hold=hold)
+    resume_denied(player)
+    with pytest.raises(Lost, match="no node accepts"):
+        hold.check(player.now)
+    assert isinstance(player.completed["w"], Unauthenticated) and player.completed["w"].may_have_happened
+    assert isinstance(player.completed["r"], Unauthenticated) and not player.completed["r"].may_have_happened
+    assert player.ended == ["denied"] and player.session.breaker.is_closed
+    # A new credential opens a new session.
+    player.acquire("next", "a").welcome()
+
+
+def test_a_node_that_lets_the_client_resume_ends_the_count_of_denials() -> None:
+    player = holding()
+    (hold,) = player.completed["g"]
+    for _ in range(3):
+        player.breaks()
+        resume_denied(player)
+        player.reconnects()
+        hold.check(player.now)
+
+
+def test_a_caller_that_does_not_wait_until_the_node_takes_the_request_is_told_at_once() -> None:
+    player = holding().acquire("w", "b")
+    (operation,) = player.frame()["operations"]
+    # It waits for a minute.
+    player.fail(operation["acquire"]["request_id"], RATE_LIMITED, retryable=True, retry_after_ms=20_000)
+    assert "w" not in player.completed
+    sent_back = player.now
+    while not (again := player.frame().get("operations")):
+        player.time_passes()
+    assert player.now - sent_back >= 10 * SECOND
+    while "acquire" not in again[0]:
+        player.answer(again[0]["keep_alive"]["request_id"], "keep_alive")
+        while not (again := player.frame().get("operations")):
+            player.time_passes()
+    assert player.now - sent_back >= 20 * SECOND
+    player.fail(again[0]["acquire"]["request_id"], RATE_LIMITED, retryable=True, retry_after_ms=59_900)
+    error = player.completed["w"]
+    assert isinstance(error, QuotaExceeded) and error.retry_after == 59.9 and not error.may_have_happened
+
+
+def test_a_request_that_may_have_been_carried_out_is_sent_again_however_long_that_takes() -> None:
+    player = holding().acquire("w", "b")
+    (operation,) = player.frame()["operations"]
+    player.breaks().reconnects()
+    player.frame()
+    player.fail(operation["acquire"]["request_id"], RATE_LIMITED, retryable=True, retry_after_ms=70_000)
+    assert "w" not in player.completed
+
+
+def test_a_session_that_may_not_be_opened_yet_is_opened_when_the_node_said() -> None:
+    player = Player("a:1").acquire("g", "a")
+    assert player.session.handle_connected(player.now)
+    (operation,) = player.frame()["operations"]
+    player.fail(operation["open"]["request_id"], RATE_LIMITED, retryable=True, retry_after_ms=2_000)
+    refused = player.now
+    player.time_passes()
+    assert player.connects == ["a:1", "a:1"] and 2 * SECOND < player.now - refused < 3 * SECOND

@@ -156,9 +156,11 @@ def test_the_end_of_a_call_says_why() -> None:
                 holdfast_reason="not_leader",
                 holdfast_retryable="true",
                 holdfast_leader="h2:7420",
+                holdfast_retry_after_ms="250",
             )
         )
-    assert over.value.failure == {"reason": 40, "message": "not here", "retryable": True, "leader": "h2:7420"}
+    told = {"reason": 40, "message": "not here", "retryable": True, "leader": "h2:7420", "retry_after_ms": 250}
+    assert over.value.failure == told
 
 
 def test_a_status_that_no_node_wrote_is_worth_another_try_unless_it_is_final() -> None:

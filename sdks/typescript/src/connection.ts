@@ -232,5 +232,6 @@ export function failureOf({ code, details, message, metadata }: ServiceError): F
     retryable: isOfNode ? told("retryable") === "true" : !FINAL.has(code),
     mayHaveHappened: isOfNode ? told("may-have-happened") === "true" : true,
     leader: told("leader") ?? "",
+    retryAfterMs: BigInt(told("retry-after-ms")?.match(/^\d{1,18}$/)?.[0] ?? 0),
   });
 }

@@ -16,7 +16,7 @@ import type { Circuit } from "./core/pacing.js";
 import type { Entry } from "./core/requests.js";
 import { Session } from "./core/session.js";
 import type { Settings } from "./core/state.js";
-import { Cancelled, Closed, HoldfastError, type LossReason, Unavailable } from "./errors.js";
+import { Cancelled, Closed, HoldfastError, type LossReason, Lost, Unavailable } from "./errors.js";
 import { type Failure, FailureSchema } from "./gen/holdfast/v1/holdfast_pb.js";
 import type { Security } from "./security.js";
 
@@ -197,6 +197,15 @@ export class Engine {
           this.connection?.leave(output.withFarewell);
           this.connection = undefined;
           break;
+        case "ended":
+          this.log({
+            level: "error",
+            event: "session_lost",
+            message: "the session is lost, with all its locks",
+            address: this.address,
+            error: output.words || new Lost(output.reason).message,
+          });
+          break;
       }
     }
     this.send(time);
@@ -345,8 +354,6 @@ export class Engine {
     const { state } = session;
     if (state.isOpen && !this.wasOpen) {
       this.log({ level: "info", event: "session_opened", message: "a session is open", address });
-    } else if (this.wasOpen && !state.isOpen && !session.isFinished) {
-      this.log({ level: "error", event: "session_lost", message: "the session is lost, with all its locks", address });
     }
     this.wasOpen = state.isOpen;
     if (this.circuitTold !== session.breaker.state) {

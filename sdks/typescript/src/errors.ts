@@ -68,6 +68,7 @@ export type LossReason =
   | "transferred"
   | "leader_changed"
   | "leader_unreachable"
+  | "denied"
   | "released"
   | "ended";
 
@@ -85,6 +86,9 @@ const LOSSES: Record<LossReason, string> = {
   transferred: "the lock was handed to another session",
   leader_changed: "the leader changed, and with it ended what was held in the efficiency tier",
   leader_unreachable: "the connection to the leader was lost, and with it what was held in the efficiency tier",
+  denied:
+    "no node accepts this client any more, so it can neither keep the lock nor release it; the lock is free when the " +
+    "session's TTL is over. Give the client another credential",
   released: "the lock was released",
   ended: "the cluster ended the hold",
 };
@@ -129,6 +133,19 @@ export class Unauthenticated extends Rejected {}
 
 /** The cluster knows this client, and its policy does not allow the request. */
 export class PermissionDenied extends Rejected {}
+
+/** The caller, or all that use the names with a prefix, have what their quota allows, or ask more often. */
+export class QuotaExceeded extends Rejected {
+  constructor(
+    reason: string,
+    message: string,
+    mayHaveHappened = false,
+    /** When the cluster would take the request, if it knows: it does for a rate. */
+    readonly retryAfterMs?: number,
+  ) {
+    super(reason, message, mayHaveHappened);
+  }
+}
 
 /** No node answered in time. */
 export class Unavailable extends HoldfastError {

@@ -85,23 +85,33 @@ export class Server {
     readonly endpoint: string,
     private readonly node: ChildProcess,
     private readonly directory: string,
+    private readonly env: NodeJS.ProcessEnv,
   ) {}
 
-  static async start(): Promise<Server> {
+  /** One that is secure speaks TLS and demands credentials. Commands are those of its administrator. */
+  static async start({ isSecure = false } = {}): Promise<Server> {
     const [port, directory] = [await freePort(), temporaryDirectory()];
-    const args = ["dev", "--nodes", "1", "--no-http", "--port", `${port}`, "--data-dir", join(directory, "data")];
-    const node = await startProgram(BINARY, args, /^ready$/);
-    return new Server(`127.0.0.1:${port}`, node, directory);
+    const data = join(directory, "data");
+    const args = ["dev", "--nodes", "1", "--no-http", "--port", `${port}`, "--data-dir", data];
+    const node = await startProgram(BINARY, isSecure ? [...args, "--secure"] : args, /^ready$/);
+    const endpoint = `127.0.0.1:${port}`;
+    const env = isSecure ? { HOLDFAST_CONFIG: join(data, "client.toml") } : { HOLDFAST_ENDPOINTS: endpoint };
+    return new Server(endpoint, node, directory, { ...process.env, ...env });
+  }
+
+  /** A file in the node's directory. */
+  file(name: string): string {
+    return join(this.directory, "data", name);
   }
 
   /** Runs `holdfast` with these arguments against the node. It does not block the event loop. */
   async command(...args: string[]): Promise<string> {
-    const env = { ...process.env, HOLDFAST_ENDPOINTS: this.endpoint };
+    const { env } = this;
     return (await promisify(execFile)(BINARY, args, { env })).stdout;
   }
 
   commandSync(...args: string[]): string {
-    const env = { ...process.env, HOLDFAST_ENDPOINTS: this.endpoint };
+    const { env } = this;
     return execFileSync(BINARY, args, { env, encoding: "utf8" });
   }
 

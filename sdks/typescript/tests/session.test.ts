@@ -8,7 +8,7 @@ import type { Hold } from "#dist/core/hold.js";
 import { MS } from "#dist/core/lease.js";
 import { Entry, type Fields, type Kind } from "#dist/core/requests.js";
 import { Session } from "#dist/core/session.js";
-import { Busy, Closed, Lost, Rejected, TimedOut, Unauthenticated, Unavailable } from "#dist/errors.js";
+import { Busy, Closed, Lost, QuotaExceeded, Rejected, TimedOut, Unauthenticated, Unavailable } from "#dist/errors.js";
 import {
   type ClientFrame,
   EndReason,
@@ -37,6 +37,7 @@ class Player {
   readonly completed = new Map<string, unknown>();
   readonly connects: string[] = [];
   readonly farewells: boolean[] = [];
+  readonly ended: string[] = [];
   readonly calls = new Map<string, bigint>();
   private readonly callers = new Map<object, string>();
   private sessions = 0;
@@ -83,6 +84,7 @@ class Player {
       if (output.do === "complete") this.completed.set(this.callers.get(output.caller) ?? "", output.outcome);
       else if (output.do === "connect") this.connects.push(output.address);
       else if (output.do === "disconnect") this.farewells.push(output.withFarewell);
+      else if (output.do === "ended") this.ended.push(output.reason);
     }
     return this;
   }
@@ -124,7 +126,7 @@ class Player {
     return this.hear({ answers: [{ requestId, result }] });
   }
 
-  fail(requestId: bigint, reason: Reason, told: { retryable?: boolean; leader?: string } = {}): this {
+  fail(requestId: bigint, reason: Reason, told: MessageInitShape<typeof FailureSchema> = {}): this {
     return this.answer(requestId, { case: "failure", value: { reason, ...told } });
   }
 
@@ -219,6 +221,7 @@ test("a denied copy of a request may have happened, and an acquire is cancelled"
   player.fail(transfer, Reason.PERMISSION_DENIED);
   assert.throws(() => hold.check(player.now), /handed/);
   player.fail(acquire, Reason.PERMISSION_DENIED);
+  assert.ok((player.completed.get("w") as Rejected).mayHaveHappened);
   assert.equal(player.sent("cancel").target, acquire);
 });
 
@@ -515,4 +518,101 @@ test("a closed session takes nothing more", () => {
   assert.ok(player.completed.has("close"));
   assert.equal(player.hold().loss.reason, "session_closed");
   assert.ok(player.acquire("late", "b").completed.get("late") instanceof Closed);
+});
+
+function resumeIsDenied(player: Player): void {
+  player.untilConnecting();
+  assert.ok(player.session.handleConnected(player.now));
+  player.settle();
+  player.fail(player.sent("resume").requestId, Reason.UNAUTHENTICATED, { message: "the token is not known" });
+}
+
+test("a session that no node lets the client resume is lost at once", () => {
+  const player = holding().acquire("w", "b", { waitMs: 60_000n });
+  player.frame();
+  const hold = player.hold();
+  player.breaks();
+  resumeIsDenied(player);
+  // The other node may know the credential already.
+  hold.check(player.now);
+  assert.ok(!player.completed.has("w"));
+  player.ask("r", "renew", {}, { hold });
+  resumeIsDenied(player);
+  assert.throws(() => hold.check(player.now), /no node accepts/);
+  const [waiter, renewal] = ["w", "r"].map((caller) => player.completed.get(caller) as Unauthenticated);
+  assert.ok(waiter instanceof Unauthenticated && waiter.mayHaveHappened);
+  assert.ok(renewal instanceof Unauthenticated && !renewal.mayHaveHappened);
+  assert.deepEqual(player.ended, ["denied"]);
+  assert.ok(player.session.breaker.isClosed);
+  // A new credential opens a new session.
+  player.acquire("next", "a").welcome();
+});
+
+test("a node that lets the client resume ends the count of denials", () => {
+  const player = holding();
+  for (let round = 0; round < 3; round += 1) {
+    player.breaks();
+    resumeIsDenied(player);
+    player.reconnects();
+    player.hold().check(player.now);
+  }
+});
+
+const rateLimited = (retryAfterMs: bigint) => ({ retryable: true, retryAfterMs });
+
+test("a caller that does not wait until the node takes the request is told at once", () => {
+  const player = new Player().acquire("w", "b").welcome();
+  const { requestId } = player.sent("acquire");
+  // The caller waits for a minute.
+  player.fail(requestId, Reason.RATE_LIMITED, rateLimited(2_000n));
+  const sentBack = player.now;
+  assert.equal(player.frame(), undefined);
+  assert.equal(player.timePasses().sent("acquire").requestId, requestId);
+  assert.ok(player.now >= sentBack + 2n * SECOND);
+  player.fail(requestId, Reason.RATE_LIMITED, rateLimited(58_000n));
+  const told = player.completed.get("w");
+  assert.ok(told instanceof QuotaExceeded && told instanceof Rejected);
+  assert.deepEqual([told.reason, told.retryAfterMs, told.mayHaveHappened], ["rate_limited", 58_000, false]);
+});
+
+test("a request that may have been carried out is sent again, however long that takes", () => {
+  const player = new Player().acquire("w", "b").welcome();
+  const { requestId } = player.sent("acquire");
+  player.breaks().reconnects().frame();
+  player.fail(requestId, Reason.RATE_LIMITED, rateLimited(3_600_000n));
+  assert.ok(!player.completed.has("w"));
+});
+
+test("a session that may not be opened yet is opened when the node said", () => {
+  const player = new Player().acquire("g", "a");
+  assert.ok(player.session.handleConnected(player.now));
+  player.fail(player.sent("open").requestId, Reason.RATE_LIMITED, rateLimited(2_000n));
+  const refused = player.now;
+  player.timePasses();
+  assert.equal(player.connects.length, 2);
+  assert.ok(player.now >= refused + 2n * SECOND);
+});
+
+test("an open whose session has ended unseen is tried again under another id", () => {
+  const player = new Player().acquire("g", "a");
+  const sessions: string[] = [];
+  for (let round = 0; round < 2; round += 1) {
+    if (round > 0) player.untilConnecting();
+    assert.ok(player.session.handleConnected(player.now));
+    player.settle();
+    const open = player.sent("open");
+    sessions.push(open.sessionId);
+    // The cluster opens the session, the answer is lost, and the TTL passes.
+    if (round === 0) player.breaks();
+    else player.fail(open.requestId, Reason.SESSION_EXISTS);
+  }
+  assert.ok(!player.completed.has("g"));
+  player.welcome();
+  assert.equal(player.sent("acquire").name, "a");
+  assert.deepEqual(sessions, ["session 1", "session 1"]);
+  // The first open of a session cannot be a copy.
+  const other = new Player().acquire("g", "a");
+  assert.ok(other.session.handleConnected(other.now));
+  other.fail(other.sent("open").requestId, Reason.SESSION_EXISTS);
+  assert.equal((other.completed.get("g") as Rejected).reason, "session_exists");
 });

@@ -177,8 +177,11 @@ func (s *state) onFailure(now Time, id uint64, failure *pb.Failure) verdict {
 		if isAboutNode(failure.GetReason()) {
 			return moveTo(leader, words)
 		}
-		s.onSentBack(now.Add(retryAfter(failure)), id, e)
-		return verdict{}
+		told := retryAfter(failure)
+		if e == nil || told == 0 || e.mayWait(now, told) {
+			s.onSentBack(now.Add(told), id, e)
+			return verdict{}
+		}
 	}
 	if e == nil {
 		return verdict{}
@@ -221,10 +224,11 @@ func (s *state) onSentBack(notBefore Time, id uint64, e *entry) {
 	// The cancel of an abandoned one is on the way, and settles both. Until then an earlier copy may be granted.
 }
 
-// retryAfter is how long the node refuses the same request, if it says so.
+// retryAfter is how long the node refuses the same request; 0 if it does not say.
 func retryAfter(failure *pb.Failure) time.Duration {
-	const dayMs = 24 * 60 * 60 * 1_000
-	return time.Duration(min(failure.GetRetryAfterMs(), dayMs)) * time.Millisecond
+	// A node that tells more is asked again all the same: its quota may be another one by then.
+	const msMax = 60_000
+	return time.Duration(min(failure.GetRetryAfterMs(), msMax)) * time.Millisecond
 }
 
 // waitEndedUnseen is for a wait that was acknowledged and ended while there was no stream. Nothing is held by it.

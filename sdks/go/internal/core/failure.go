@@ -2,6 +2,7 @@ package core
 
 import (
 	"strings"
+	"time"
 
 	pb "holdfast/sdks/go/holdfastv1"
 )
@@ -27,8 +28,10 @@ type Failure struct {
 	Reason          string
 	Message         string
 	MayHaveHappened bool
-	Cycle           []*pb.CycleLink
-	SinceMs         uint64
+	// RetryAfter is when the cluster would take a rejected request; 0 if it does not know.
+	RetryAfter time.Duration
+	Cycle      []*pb.CycleLink
+	SinceMs    uint64
 }
 
 func lost(reason string) *Failure { return &Failure{Kind: Lost, Reason: reason} }
@@ -50,6 +53,7 @@ func rejected(failure *pb.Failure) *Failure {
 		Reason:          reasonOf(failure),
 		Message:         failure.GetMessage(),
 		MayHaveHappened: failure.GetMayHaveHappened(),
+		RetryAfter:      retryAfter(failure),
 	}
 }
 

@@ -24,6 +24,9 @@ func (b *backoff) next() time.Duration {
 	return half + time.Duration(float64(half)*b.jitter())
 }
 
+// longestAfter is the longest pause after what a node has told to wait.
+func longestAfter(told time.Duration) time.Duration { return told + longestPause }
+
 // Circuit is the state of a circuit breaker.
 type Circuit string
 

@@ -268,6 +268,12 @@ func (e *entry) ownWait() time.Duration {
 	return time.Duration(min(ms, spanMsMax)) * time.Millisecond
 }
 
+// mayWait says whether the caller still waits when the request may be sent again. One that may have been carried out must
+// be.
+func (e *entry) mayWait(now Time, told time.Duration) bool {
+	return e.wasSentBefore || e.caller == nil || now.Add(longestAfter(told)) < e.caller.WaitsUntil
+}
+
 // isWorthRetrying says whether a node that sent the request back is to get it again.
 func (e *entry) isWorthRetrying() bool {
 	if CanWait(e.request) {

@@ -45,8 +45,8 @@ type (
 		Address   string
 		IsResumed bool
 	}
-	// Ended: the session is over, and with it all that was held.
-	Ended struct{ Reason string }
+	// Ended: the session is over, and with it all that was held. Words are those of the node, if it said some.
+	Ended struct{ Reason, Words string }
 )
 
 func (Completed) isOutput()  {}
@@ -108,6 +108,8 @@ type Session struct {
 	// openers are callers who wait for a session, and ask for nothing else.
 	openers     []*entry
 	wasEverOpen bool
+	// denials is how often nodes did not let the client resume, since one did.
+	denials int
 	// isOnlyRefused: since refusedSince all that the nodes ever did was to refuse the connection.
 	isOnlyRefused bool
 	refusedSince  Time
@@ -307,7 +309,7 @@ func (s *Session) HandleFrame(now Time, frame *pb.ServerFrame) {
 	case sessionClosed:
 		s.finish()
 	case sessionLost, sessionLostByNotice:
-		s.replaceSession(now, told.words)
+		s.replaceSession(now, told.words, "")
 	case move, moveToLeader:
 		s.leaveNode(now, told.leader, told.words)
 	}
@@ -319,7 +321,7 @@ func (s *Session) HandleDisconnected(now Time, failure *pb.Failure) {
 	case s.link == greeting:
 		s.onHelloFailed(now, failure, false)
 	case s.link == open && failure.GetReason() == pb.Reason_REASON_UNKNOWN_SESSION:
-		s.replaceSession(now, "session_expired")
+		s.replaceSession(now, "session_expired", "")
 	case s.link == open:
 		s.leaveNode(now, failure.GetLeader(), failure.GetMessage())
 	}
@@ -431,6 +433,7 @@ func (s *Session) onWelcome(now Time, welcome *pb.OpenSessionResponse) {
 	s.breaker.handleSuccess()
 	s.isOnlyRefused = false
 	s.wasEverOpen = true
+	s.denials = 0
 	s.endpoints.reached()
 	if s.unhelpful == s.address {
 		s.unhelpful = ""
@@ -466,7 +469,36 @@ func (s *Session) onHelloFailed(now Time, failure *pb.Failure, withFarewell bool
 		s.unhelpful = s.address
 	}
 	s.endpoints.reached()
-	s.onNoStream(now, made, failure)
+	if s.isDenied(failure) {
+		s.onDenied(now, failure)
+	} else {
+		s.onNoStream(now, made, failure)
+	}
+}
+
+// isDenied says that no node lets the client resume its session. A node may not know the newest credentials yet, so all of
+// them are asked before the session is given up.
+func (s *Session) isDenied(failure *pb.Failure) bool {
+	if !s.state.isOpen() || failure.GetRetryable() || !isDenial(failure.GetReason()) {
+		return false
+	}
+	if IsPlanted(CountFailures) {
+		return false
+	}
+	s.denials++
+	return s.denials >= len(s.endpoints.All())
+}
+
+// onDenied gives the session up. It lives on in the cluster until its TTL, and this client can do nothing with it any
+// more.
+func (s *Session) onDenied(now Time, failure *pb.Failure) {
+	s.breaker.handleSuccess()
+	for _, e := range s.state.requests.takeOut(func(*entry) bool { return true }) {
+		told := rejected(failure)
+		told.MayHaveHappened = e.wasSent
+		s.state.complete(e, failed(told))
+	}
+	s.replaceSession(now, "denied", failure.GetMessage())
 }
 
 func (s *Session) onNoStream(now Time, contact Contact, failure *pb.Failure) {
@@ -501,14 +533,14 @@ func (s *Session) onNoStream(now Time, contact Contact, failure *pb.Failure) {
 		// A node that is gone is no reason to keep the next one waiting.
 		s.connectIfNeeded(now)
 	case s.state.isOpen() && isVerdict:
-		s.replaceSession(now, "session_expired")
+		s.replaceSession(now, "session_expired", "")
 	case isVerdict:
 		// The cluster refuses a session with these settings. The limits may change.
 		s.giveUp(rejected(failure))
-		s.replaceSession(now, "ended")
+		s.replaceSession(now, "ended", "")
 	default:
 		s.endpoints.followLeader(failure.GetLeader())
-		s.pause(now)
+		s.pauseAfter(now, retryAfter(failure))
 	}
 }
 
@@ -530,10 +562,11 @@ func (s *Session) leaveNode(now Time, leader, words string) {
 	s.pause(now)
 }
 
-func (s *Session) replaceSession(now Time, reason string) {
+func (s *Session) replaceSession(now Time, reason, words string) {
 	s.disconnect(false)
+	s.denials = 0
 	if s.state.isOpen() {
-		s.output(Ended{reason})
+		s.output(Ended{reason, words})
 	}
 	s.state.end(reason, !s.isClosing())
 	if s.isClosing() {
@@ -552,10 +585,16 @@ func (s *Session) wasOpenedUnseen(failure *pb.Failure) bool {
 
 func (s *Session) drawSessionID() { s.state.id, s.state.opens = s.newSessionID(), 0 }
 
-// pause is never so long that it would matter to a short lease.
-func (s *Session) pause(now Time) {
-	s.link = paused
-	s.until = now.Add(min(s.state.backoff.next(), s.span/20))
+func (s *Session) pause(now Time) { s.pauseAfter(now, 0) }
+
+// pauseAfter is never so long that it would matter to a short lease. Without a session, it is as long as the node has
+// told.
+func (s *Session) pauseAfter(now Time, told time.Duration) {
+	delay := told + s.state.backoff.next()
+	if told == 0 || s.state.isOpen() {
+		delay = min(delay, s.span/20)
+	}
+	s.link, s.until = paused, now.Add(delay)
 }
 
 func (s *Session) disconnect(withFarewell bool) {

@@ -19,6 +19,7 @@ type player struct {
 	completed map[string]Outcome
 	connects  []string
 	farewells []bool
+	ended     []string
 	numbers   map[string]uint64
 }
 
@@ -73,6 +74,8 @@ func (p *player) settle() *player {
 				p.connects = append(p.connects, output.Address)
 			case Disconnect:
 				p.farewells = append(p.farewells, output.WithFarewell)
+			case Ended:
+				p.ended = append(p.ended, output.Reason)
 			}
 		}
 	}
@@ -708,4 +711,87 @@ func TestAWatchedHoldIsReportedLostWithoutAMessage(t *testing.T) {
 	}
 	expect(t, "the reason", reported, "expired")
 	expect(t, "the time", p.now, Time(100*time.Second).Add(sessionTTL*98/100-2*time.Millisecond))
+}
+
+func (p *player) resumeIsDenied() {
+	p.t.Helper()
+	for before := len(p.connects); len(p.connects) == before; {
+		p.timePasses()
+	}
+	id, _ := p.greets()
+	p.fail(id, &pb.Failure{Reason: pb.Reason_REASON_UNAUTHENTICATED, Message: "the token is not known"})
+}
+
+func TestASessionThatNoNodeLetsTheClientResumeIsLostAtOnce(t *testing.T) {
+	p, hold := holding(t, &pb.Grant{})
+	p.acquire("w", "b", time.Minute).frame()
+	p.breaks().resumeIsDenied()
+	// The other node may know the credential already.
+	expect(t, "lost", p.isLost(hold), "")
+	expect(t, "outcomes", len(p.completed), 1)
+	p.ask("r", &Renew{Hold: hold})
+	p.resumeIsDenied()
+	expect(t, "lost", p.isLost(hold), "denied")
+	expect(t, "the waiter's reason", p.failure("w").Reason, "unauthenticated")
+	expect(t, "the wait may have happened", p.failure("w").MayHaveHappened, true)
+	expect(t, "the renewal may have happened", p.failure("r").MayHaveHappened, false)
+	expect(t, "ends", fmt.Sprint(p.ended), "[denied]")
+	expect(t, "the circuit", p.session.Circuit(), CircuitClosed)
+	// A new credential opens a new session.
+	p.acquire("next", "a", 0).welcome()
+}
+
+func TestANodeThatLetsTheClientResumeEndsTheCountOfDenials(t *testing.T) {
+	p, hold := holding(t, &pb.Grant{})
+	for range 3 {
+		p.breaks().resumeIsDenied()
+		p.reconnects()
+		expect(t, "lost", p.isLost(hold), "")
+	}
+}
+
+func rateLimited(after time.Duration) *pb.Failure {
+	ms := uint64(after.Milliseconds())
+	return &pb.Failure{Reason: pb.Reason_REASON_RATE_LIMITED, Retryable: true, RetryAfterMs: ms}
+}
+
+func TestACallerThatDoesNotWaitUntilTheNodeTakesTheRequestIsToldAtOnce(t *testing.T) {
+	p := newPlayer(t, "a:1").acquire("w", "b", 0).welcome()
+	id := p.only().GetAcquire().GetRequestId()
+	// The caller waits for a minute.
+	p.fail(id, rateLimited(2*time.Second))
+	sentBack := p.now
+	frame := p.session.NextFrame(p.now)
+	for frame == nil {
+		p.timePasses()
+		frame = p.session.NextFrame(p.now)
+	}
+	expect(t, "what is sent again", frame.GetOperations()[0].GetAcquire().GetRequestId(), id)
+	if p.now < sentBack.Add(2*time.Second) {
+		t.Fatalf("it was sent again after %v", time.Duration(p.now-sentBack))
+	}
+	p.fail(id, rateLimited(58*time.Second))
+	told := p.failure("w")
+	expect(t, "the reason", told.Reason, "rate_limited")
+	expect(t, "the time", told.RetryAfter, 58*time.Second)
+}
+
+func TestARequestThatMayHaveBeenCarriedOutIsSentAgainHoweverLongThatTakes(t *testing.T) {
+	p := newPlayer(t, "a:1").acquire("w", "b", 0).welcome()
+	id := p.only().GetAcquire().GetRequestId()
+	p.breaks().reconnects().frame()
+	p.fail(id, rateLimited(time.Hour))
+	expect(t, "outcomes", len(p.completed), 0)
+}
+
+func TestASessionThatMayNotBeOpenedYetIsOpenedWhenTheNodeSaid(t *testing.T) {
+	p := newPlayer(t, "a:1").acquire("g", "a", 0)
+	id, _ := p.greets()
+	p.fail(id, rateLimited(2*time.Second))
+	refused := p.now
+	p.timePasses()
+	expect(t, "connections", len(p.connects), 2)
+	if p.now < refused.Add(2*time.Second) {
+		t.Fatalf("it was tried again after %v", time.Duration(p.now-refused))
+	}
 }

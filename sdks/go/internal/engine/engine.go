@@ -298,7 +298,11 @@ func (e *Engine) carryOut(output core.Output) {
 	case core.Opened:
 		e.config.Log.Debug("a node serves the session", "node", output.Address, "resumed", output.IsResumed)
 	case core.Ended:
-		e.config.Log.Warn("the session ended, and with it all its locks", "reason", output.Reason)
+		attributes := []any{"reason", output.Reason}
+		if output.Words != "" {
+			attributes = append(attributes, "error", output.Words)
+		}
+		e.config.Log.Warn("the session ended, and with it all its locks", attributes...)
 	}
 }
 

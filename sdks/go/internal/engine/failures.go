@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"io"
+	"strconv"
 	"strings"
 
 	"google.golang.org/grpc/codes"
@@ -26,6 +27,8 @@ func FailureOf(err error, trailer metadata.MD) *pb.Failure {
 		failure.Reason = pb.Reason(pb.Reason_value["REASON_"+strings.ToUpper(reason)])
 		failure.Retryable = first(trailer, "holdfast-retryable") == "true"
 		failure.MayHaveHappened = first(trailer, "holdfast-may-have-happened") == "true"
+		// It is 0 if there is none.
+		failure.RetryAfterMs, _ = strconv.ParseUint(first(trailer, "holdfast-retry-after-ms"), 10, 64)
 		return failure
 	}
 	// It did not come from a node.

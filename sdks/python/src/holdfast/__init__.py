@@ -9,6 +9,7 @@ with hf.lock("order:42", wait=10) as guard:
 
 from __future__ import annotations
 
+from ._terms import CORRECTNESS, EFFICIENCY
 from .aio import AsyncClient, AsyncGuard, AsyncGuardAll, AsyncLeadership
 from .client import Client, Election, Guard, GuardAll, Leadership, Lock, LockAll
 from .errors import (
@@ -22,6 +23,7 @@ from .errors import (
     InvalidSecurity,
     Lost,
     PermissionDenied,
+    QuotaExceeded,
     Rejected,
     TimedOut,
     Unauthenticated,
@@ -32,6 +34,8 @@ from .watching import Event, Observation, Observed, Watch
 __version__ = "0.1.0"
 
 __all__ = [
+    "CORRECTNESS",
+    "EFFICIENCY",
     "AsyncClient",
     "AsyncGuard",
     "AsyncGuardAll",
@@ -56,6 +60,7 @@ __all__ = [
     "Observation",
     "Observed",
     "PermissionDenied",
+    "QuotaExceeded",
     "Rejected",
     "TimedOut",
     "Unauthenticated",

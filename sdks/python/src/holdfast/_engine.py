@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import atexit
 import errno
+import functools
 import logging
 import os
 import queue
@@ -32,10 +33,10 @@ from ._core.lease import MS
 from ._core.pacing import HandshakePatience
 from ._core.requests import WAITING_KINDS, Entry
 from ._core.session import Session
-from ._core.state import Completed, Connect, Disconnect, Queued
+from ._core.state import Completed, Connect, Disconnect, Ended, Queued
 from ._security import Denied, Security
 from ._wire import Message
-from .errors import Closed, Unavailable
+from .errors import Closed, Lost, Unavailable
 
 _log = logging.getLogger("holdfast")
 
@@ -349,6 +350,9 @@ class Engine:
                 if self._connection is not None:
                     self._connection.leave(output.with_farewell)
                     self._connection = None
+            elif isinstance(output, Ended):
+                words = output.words or str(Lost(output.reason))
+                self._defer(functools.partial(_log.warning, "the session ended, and with it all its locks: %s", words))
         connection = self._connection
         while connection is not None and connection.has_room:
             frame = session.next_frame(now)

@@ -152,6 +152,7 @@ def _failure(headers: Dict[str, str]) -> Message:
         "message": words,
         "retryable": headers.get("holdfast-retryable") == "true",
         "leader": headers.get("holdfast-leader", ""),
+        "retry_after_ms": int(told) if (told := headers.get("holdfast-retry-after-ms", "")).isdigit() else 0,
     }
 
 

@@ -18,6 +18,9 @@ from .errors import Rejected
 
 _NAME_BYTES_MAX = 512
 _METADATA_BYTES_MAX = 1024
+#: The tiers of locks, for `tier=`.
+CORRECTNESS = "correctness"
+EFFICIENCY = "efficiency"
 #: The longest that a cluster lets a request wait.
 WAIT_MAX = 24 * 60 * 60.0
 
@@ -55,7 +58,7 @@ class Terms:
         policy: str = "detect",
         since: Optional[int] = None,
         preemptible: bool = False,
-        tier: str = "correctness",
+        tier: str = CORRECTNESS,
         traceparent: str = "",
         on_queued: Optional[Callable[[int], None]] = None,
     ) -> None:

@@ -18,6 +18,7 @@ __all__ = [
     "InvalidSecurity",
     "Lost",
     "PermissionDenied",
+    "QuotaExceeded",
     "Rejected",
     "TimedOut",
     "Unauthenticated",
@@ -80,6 +81,8 @@ _LOSSES = {
     "transferred": "the lock was handed to another session",
     "leader_changed": "the leader changed, and with it ended what was held in the efficiency tier",
     "leader_unreachable": "the connection to the leader was lost, and with it what was held in the efficiency tier",
+    "denied": "no node accepts this client any more, so it can neither keep the lock nor release it; the lock is free"
+    " when the session's TTL is over. Give the client another credential",
     "released": "the lock was released",
     "forked": "this process was forked from the holder; take the lock again here",
     "ended": "the cluster ended the hold",
@@ -131,6 +134,20 @@ class Unauthenticated(Rejected):
 
 class PermissionDenied(Rejected):
     """The cluster knows this client, and its policy does not allow the request."""
+
+
+class QuotaExceeded(Rejected):
+    """The caller, or all that use the names with a prefix, have what their quota allows, or ask more often.
+
+    `retry_after` says in how many seconds the cluster would take the request, if it knows: it does for a rate.
+    """
+
+    def __init__(
+        self, reason: str, message: str, may_have_happened: bool = False, retry_after: Optional[float] = None
+    ) -> None:
+        self.retry_after = retry_after
+        super().__init__(reason, message, may_have_happened)
+        self.args = (reason, message, may_have_happened, retry_after)
 
 
 class Unavailable(HoldfastError):

@@ -25,20 +25,21 @@ _READY_TIMEOUT = 60.0
 
 
 class Server:
-    """A cluster of one node."""
+    """A cluster, by default of one node."""
 
-    def __init__(self, binary: str, directory: str) -> None:
+    def __init__(self, binary: str, directory: str, nodes: int = 1) -> None:
         self._binary = binary
         self._process: Optional[subprocess.Popen[str]] = None
         for _ in range(5):
             port = _free_ports()
-            self.endpoint = f"127.0.0.1:{port}"
-            if self._start(port, directory):
+            self.endpoint = ",".join(f"127.0.0.1:{port + 10 * node}" for node in range(nodes))
+            if self._start(port, directory, nodes):
                 return
         raise RuntimeError("no holdfast node could be started")
 
-    def _start(self, port: int, directory: str) -> bool:
-        arguments = [self._binary, "dev", "--nodes", "1", "--no-http", "--port", str(port), "--data-dir", directory]
+    def _start(self, port: int, directory: str, nodes: int) -> bool:
+        shape = ["--nodes", str(nodes), "--no-http", "--port", str(port), "--data-dir", directory]
+        arguments = [self._binary, "dev", *shape]
         self._process = subprocess.Popen(
             arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
@@ -101,14 +102,19 @@ def _free_ports() -> int:
                 listener.close()
 
 
-@pytest.fixture(scope="session")
-def holdfast_server() -> Iterator[Server]:
+def _find_binary() -> str:
     binary = os.environ.get("HOLDFAST_BIN") or shutil.which("holdfast")
     if binary is None:
         words = "the program `holdfast` is not in PATH; set HOLDFAST_BIN to where it is"
         if os.environ.get("CI") == "true":
             pytest.fail(words)
         pytest.skip(words)
+    return binary
+
+
+@pytest.fixture(scope="session")
+def holdfast_server() -> Iterator[Server]:
+    binary = _find_binary()
     with tempfile.TemporaryDirectory(prefix="holdfast-pytest-") as directory:
         server = Server(binary, os.path.join(directory, "data"))
         try:

@@ -8,6 +8,7 @@ import {
   type LossReason,
   Lost,
   PermissionDenied,
+  QuotaExceeded,
   Rejected,
   TimedOut,
   Unauthenticated,
@@ -29,7 +30,8 @@ import {
   Tier,
 } from "../gen/holdfast/v1/holdfast_pb.js";
 import { HeldAs, Hold, isBestEffort, Loss } from "./hold.js";
-import { MS, safeEnd } from "./lease.js";
+import { MS, safeEnd, smaller } from "./lease.js";
+import { Backoff } from "./pacing.js";
 import { Entry } from "./requests.js";
 import type { State } from "./state.js";
 
@@ -48,6 +50,8 @@ const DENIALS = new Set([Reason.PERMISSION_DENIED, Reason.UNAUTHENTICATED, Reaso
  * does not keep its session alive.
  */
 const NO_SAMPLES = new Set(["status", "close", "release", "cancel"]);
+/** A node that tells more is asked again all the same: its quota may be another one by then. */
+const RETRY_AFTER_MS_MAX = 60_000n;
 const UNKNOWN = "an answer that this version does not know";
 const LOSSES: Record<EndReason, LossReason> = {
   [EndReason.UNSPECIFIED]: "ended",
@@ -88,7 +92,21 @@ export function rejected(failure: Failure): Rejected {
     [Reason.PERMISSION_DENIED]: PermissionDenied,
   };
   const reason = (Reason[failure.reason] ?? "unspecified").toLowerCase();
+  if (failure.reason === Reason.QUOTA_EXCEEDED || failure.reason === Reason.RATE_LIMITED) {
+    const told = Number(retryAfter(failure) / MS) || undefined;
+    return new QuotaExceeded(reason, failure.message, failure.mayHaveHappened, told);
+  }
   return new (kinds[failure.reason] ?? Rejected)(reason, failure.message, failure.mayHaveHappened);
+}
+
+/** For how long the node refuses the same request; 0 if it does not say. */
+export function retryAfter({ retryAfterMs }: Failure): bigint {
+  return smaller(retryAfterMs, RETRY_AFTER_MS_MAX) * MS;
+}
+
+/** Whether the node does not accept the client, or does not allow the request. */
+export function isDenial({ reason }: Failure): boolean {
+  return DENIALS.has(reason);
 }
 
 /** Takes in the whole frame, whatever its first answers say: what is dropped here is not told again. */
@@ -172,8 +190,12 @@ function onFailure(state: State, now: bigint, requestId: bigint, failure: Failur
   if (reason === Reason.UNKNOWN_SESSION) return sessionLost("session_expired");
   if (failure.retryable) {
     if (MOVES.has(reason)) return move(leader, message);
-    if (entry !== undefined) onSentBack(state, now + failure.retryAfterMs * MS, requestId, entry);
-    return GO_ON;
+    if (entry === undefined) return GO_ON;
+    const told = retryAfter(failure);
+    if (told === 0n || mayWait(entry, now, told)) {
+      onSentBack(state, now + told, requestId, entry);
+      return GO_ON;
+    }
   }
   if (entry === undefined) return GO_ON;
   if (reason === Reason.ANSWER_DISCARDED && state.requests.isWaiting(requestId)) {
@@ -204,6 +226,12 @@ function cancelDeniedCopy(state: State, requestId: bigint, entry: Entry, failure
   entry.isAbandoned = true;
   state.stageCancel(requestId, entry);
   state.complete(entry, rejected(failure));
+}
+
+/** Whether the caller still waits when the request may be sent again. One that may have been carried out must be. */
+function mayWait(entry: Entry, now: bigint, told: bigint): boolean {
+  if (entry.wasSentBefore || entry.caller === undefined) return true;
+  return now + Backoff.longestAfter(told) < entry.waitsUntil;
 }
 
 function onSentBack(state: State, notBefore: bigint, requestId: bigint, entry: Entry): void {

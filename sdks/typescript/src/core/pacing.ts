@@ -24,6 +24,11 @@ export class Backoff {
     this.ceiling = smaller(this.ceiling * 2n, LONGEST);
     return half + BigInt(Math.floor(Number(half) * this.random()));
   }
+
+  /** The longest pause after what a node has told to wait. */
+  static longestAfter(told: bigint): bigint {
+    return told + LONGEST;
+  }
 }
 
 /**

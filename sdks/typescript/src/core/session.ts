@@ -16,7 +16,7 @@ import {
   Reason,
   type ServerFrame,
 } from "../gen/holdfast/v1/holdfast_pb.js";
-import { onFrame, rejected, type Verdict } from "./answers.js";
+import { isDenial, onFrame, rejected, retryAfter, type Verdict } from "./answers.js";
 import type { Endpoints } from "./endpoints.js";
 import { earliest, MS, smaller } from "./lease.js";
 import { Breaker } from "./pacing.js";
@@ -69,6 +69,8 @@ export class Session {
   /** Callers who wait for a session, and ask for nothing else. */
   private openers: Entry[] = [];
   private wasEverOpen = false;
+  /** How often nodes did not let the client resume, since one did. */
+  private denials = 0;
   /** When the first try began, as long as all that the nodes ever did was to refuse the connection. */
   private refusedSince: bigint | undefined;
   private closingUntil: bigint | undefined;
@@ -309,6 +311,7 @@ export class Session {
     this.breaker.handleSuccess();
     this.refusedSince = undefined;
     this.wasEverOpen = true;
+    this.denials = 0;
     this.endpoints.reached();
     if (this.unhelpful === this.address) this.unhelpful = undefined;
     this.state.errors.clear();
@@ -342,7 +345,25 @@ export class Session {
     this.disconnect(withFarewell);
     if (this.isApproach) this.unhelpful = this.address;
     this.endpoints.reached();
-    this.onNoStream(now, "made", failure);
+    if (this.isDenied(failure)) this.onDenied(now, failure);
+    else this.onNoStream(now, "made", failure);
+  }
+
+  /** A node may not know the newest credentials yet. So all of them are asked before the session is given up. */
+  private isDenied(failure: Failure): boolean {
+    if (!this.state.isOpen || failure.retryable || !isDenial(failure)) return false;
+    this.denials += 1;
+    return this.denials >= this.endpoints.addresses.length;
+  }
+
+  /** The session lives on in the cluster until its TTL, and this client can do nothing with it any more. */
+  private onDenied(now: bigint, failure: Failure): void {
+    this.breaker.handleSuccess();
+    for (const entry of this.state.requests.takeOut(() => true)) {
+      failure.mayHaveHappened = entry.firstSentAt !== undefined;
+      this.state.complete(entry, rejected(failure));
+    }
+    this.replaceSession(now, "denied", failure.message);
   }
 
   private onNoStream(now: bigint, contact: Contact, failure: Failure): void {
@@ -364,13 +385,16 @@ export class Session {
       this.connectIfNeeded(now);
     } else if (this.state.isOpen && isVerdict) {
       this.replaceSession(now, "session_expired");
+    } else if (failure.reason === Reason.SESSION_EXISTS && this.hello?.wasOpenSent) {
+      // An earlier try opened it, and its time is over by now. Nothing was asked in it.
+      this.replaceSession(now, "session_expired");
     } else if (isVerdict) {
       // The cluster refuses a session with these settings. The limits may change.
       this.giveUp(rejected(failure));
       this.replaceSession(now, "ended");
     } else {
       this.endpoints.followLeader(failure.leader);
-      this.pause(now);
+      this.pause(now, retryAfter(failure));
     }
   }
 
@@ -396,8 +420,10 @@ export class Session {
     this.pause(now);
   }
 
-  private replaceSession(now: bigint, reason: LossReason): void {
+  private replaceSession(now: bigint, reason: LossReason, words = ""): void {
     this.disconnect(false);
+    this.denials = 0;
+    if (this.state.isOpen) this.outputs.push({ do: "ended", reason, words });
     const isWanted = this.closingUntil === undefined;
     this.state.end(reason, isWanted);
     if (!isWanted) {
@@ -409,10 +435,11 @@ export class Session {
     this.connectIfNeeded(now);
   }
 
-  /** Not so long that it would matter to a short lease. */
-  private pause(now: bigint): void {
+  /** Not so long that it would matter to a short lease. Without a session, as long as the node has told. */
+  private pause(now: bigint, told = 0n): void {
+    const delay = told + this.state.backoff.nextDelay();
     this.link = "paused";
-    this.until = now + smaller(this.state.backoff.nextDelay(), this.span / 20n);
+    this.until = now + (told > 0n && !this.state.isOpen ? delay : smaller(delay, this.span / 20n));
   }
 
   private disconnect(withFarewell: boolean): void {

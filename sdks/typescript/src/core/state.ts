@@ -30,7 +30,9 @@ export type Output =
   | { do: "complete"; caller: object; outcome: unknown }
   | { do: "queued"; caller: object; position: bigint }
   | { do: "connect"; address: string }
-  | { do: "disconnect"; withFarewell: boolean };
+  | { do: "disconnect"; withFarewell: boolean }
+  /** The session is over, with all its locks. `words` are those of the node, if it said some. */
+  | { do: "ended"; reason: LossReason; words: string };
 
 /** What a session is opened with. */
 export interface Settings {
@@ -42,6 +44,8 @@ export interface Settings {
 export interface Hello {
   requestId: bigint;
   sentAt: bigint;
+  /** An earlier open of this session was sent, too. */
+  wasOpenSent: boolean;
   frame: ClientFrame;
 }
 
@@ -88,12 +92,14 @@ export class State {
     const ackedThrough = this.isOpen ? this.requests.ackedThrough() : 0n;
     const requestId = this.requests.reserveId();
     const id = { sessionId: this.id, requestId };
+    const wasOpenSent = this.openSentAt !== undefined;
     if (!this.isOpen) this.openSentAt ??= now;
     const operation = create(OperationSchema, {
       kind: this.isOpen ? { case: "resume", value: id } : { case: "open", value: { ...id, ...settings } },
     });
     const frame = create(ClientFrameSchema, { ackedThrough, operations: [operation] });
-    return { requestId, sentAt: this.openSentAt !== undefined && !this.isOpen ? this.openSentAt : now, frame };
+    const sentAt = this.openSentAt !== undefined && !this.isOpen ? this.openSentAt : now;
+    return { requestId, sentAt, wasOpenSent, frame };
   }
 
   welcomed(sentAt: bigint, welcome: OpenSessionResponse): void {
@@ -384,8 +390,8 @@ export class State {
 
 /** What a request comes to if its hold, or its session, has ended. */
 function outcomeIfLost(entry: Entry, reason: LossReason): unknown {
-  // The end of the session freed the lock.
-  if (entry.kind === "release") return "expired";
+  // The end of the session freed the lock. A session that the client was denied lives on, until its TTL.
+  if (entry.kind === "release" && reason !== "denied") return "expired";
   if (entry.kind === "close") return undefined;
   return reason === "session_closed" && entry.hold === undefined ? new Closed() : new Lost(reason);
 }

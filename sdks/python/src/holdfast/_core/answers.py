@@ -14,12 +14,14 @@ from ..errors import (
     HoldfastError,
     Lost,
     PermissionDenied,
+    QuotaExceeded,
     Rejected,
     TimedOut,
     Unauthenticated,
 )
 from .hold import SHARED, HeldAs, Hold, Loss
 from .lease import MS, safe_end
+from .pacing import Backoff
 from .requests import Entry
 from .state import Queued, State
 
@@ -28,6 +30,9 @@ _MOVES = frozenset({"not_leader", "no_quorum", "shutting_down", "out_of_space", 
 #: The time of a read is in no entry of the log. And a principal that was revoked may still give up what it has, which
 #: does not keep its session alive.
 _NO_SAMPLES = frozenset({"status", "close", "release", "cancel"})
+#: A node that tells more is asked again all the same: its quota may be another one by then.
+_RETRY_AFTER_MS_MAX = 60_000
+_QUOTAS = frozenset({"quota_exceeded", "rate_limited"})
 _DENIALS = {
     "unauthenticated": Unauthenticated,
     "credential_expired": Unauthenticated,
@@ -64,9 +69,22 @@ def reason_of(failure: Message) -> str:
 
 
 def rejected(failure: Message) -> Rejected:
-    reason = reason_of(failure)
-    kind = _DENIALS.get(reason, Rejected)
-    return kind(reason, failure.get("message", ""), failure.get("may_have_happened", False))
+    reason, words = reason_of(failure), failure.get("message", "")
+    may_have_happened = failure.get("may_have_happened", False)
+    if reason in _QUOTAS:
+        told = retry_after(failure)
+        return QuotaExceeded(reason, words, may_have_happened, told / MS / 1000 if told else None)
+    return _DENIALS.get(reason, Rejected)(reason, words, may_have_happened)
+
+
+def retry_after(failure: Message) -> int:
+    """For how long the node refuses the same request; 0 if it does not say."""
+    return int(min(failure.get("retry_after_ms", 0), _RETRY_AFTER_MS_MAX)) * MS
+
+
+def is_denial(failure: Message) -> bool:
+    """Whether the node does not accept the client, or does not allow the request."""
+    return reason_of(failure) in _DENIALS
 
 
 def on_frame(state: State, now: int, frame: Message) -> Verdict:
@@ -154,8 +172,10 @@ def _on_failure(state: State, now: int, request_id: int, failure: Message) -> Ve
     if failure.get("retryable"):
         if reason in _MOVES:
             return _move(leader, words)
-        _on_sent_back(state, now + failure.get("retry_after_ms", 0) * MS, request_id, entry)
-        return GO_ON
+        told = retry_after(failure)
+        if entry is None or not told or _may_wait(entry, now, told):
+            _on_sent_back(state, now + told, request_id, entry)
+            return GO_ON
     if entry is None:
         return GO_ON
     if reason == "answer_discarded" and state.requests.is_waiting(request_id):
@@ -183,6 +203,13 @@ def _cancel_denied_copy(state: State, request_id: int, entry: Entry, failure: Me
         entry.is_abandoned = True
         state.stage_cancel(request_id, entry)
         state.complete(entry, rejected(failure))
+
+
+def _may_wait(entry: Entry, now: int, told: int) -> bool:
+    """Whether the caller still waits when the request may be sent again. One that may have been carried out must be."""
+    if entry.was_sent_before or entry.caller is None:
+        return True
+    return now + Backoff.longest_after(told) < entry.waits_until
 
 
 def _on_sent_back(state: State, not_before: int, request_id: int, entry: Optional[Entry]) -> None:

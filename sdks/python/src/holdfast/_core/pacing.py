@@ -29,6 +29,11 @@ class Backoff:
         self._ceiling = min(self._ceiling * 2, _LONGEST)
         return half + int(half * self._jitter.random())
 
+    @staticmethod
+    def longest_after(told: int) -> int:
+        """The longest pause after what a node has told to wait."""
+        return told + _LONGEST
+
 
 class HandshakePatience:
     """How long a node may take over a TLS handshake.

@@ -17,7 +17,7 @@ from .endpoints import Endpoints
 from .lease import MS
 from .pacing import Breaker
 from .requests import Entry
-from .state import Connect, Disconnect, Hello, State
+from .state import Connect, Disconnect, Ended, Hello, State
 
 #: Within this time a node has to answer the hello, or the next one is asked.
 _HELLO_TIMEOUT = 1_000 * MS
@@ -65,6 +65,8 @@ class Session:
         #: Callers who wait for a session, and ask for nothing else.
         self._openers: List[Entry] = []
         self._was_ever_open = False
+        #: How often nodes did not let the client resume, since one did.
+        self._denials = 0
         #: When the first try began, as long as all that the nodes ever did was to refuse the connection.
         self._refused_since: Optional[int] = now
         self._closing_until: Optional[int] = None
@@ -279,6 +281,7 @@ class Session:
         self.breaker.handle_success()
         self._refused_since = None
         self._was_ever_open = True
+        self._denials = 0
         self.endpoints.reached()
         if self._unhelpful == self._address:
             self._unhelpful = None
@@ -311,7 +314,25 @@ class Session:
         if self._is_approach:
             self._unhelpful = self._address
         self.endpoints.reached()
-        self._on_no_stream(now, "made", failure)
+        if self._is_denied(failure):
+            self._on_denied(now, failure)
+        else:
+            self._on_no_stream(now, "made", failure)
+
+    def _is_denied(self, failure: Message) -> bool:
+        """A node may not know the newest credentials yet. So all of them are asked before the session is given up."""
+        if not self.state.is_open or failure.get("retryable") or not answers.is_denial(failure):
+            return False
+        self._denials += 1
+        return self._denials >= len(self.endpoints.addresses)
+
+    def _on_denied(self, now: int, failure: Message) -> None:
+        """The session lives on in the cluster until its TTL, and this client can do nothing with it any more."""
+        self.breaker.handle_success()
+        for entry in self.state.requests.take_out(lambda _: True):
+            was_sent = entry.first_sent_at is not None
+            self.state.complete(entry, answers.rejected({**failure, "may_have_happened": was_sent}))
+        self._replace_session(now, "denied", failure.get("message", ""))
 
     def _on_no_stream(self, now: int, contact: str, failure: Message) -> None:
         self._link = "idle"
@@ -348,7 +369,7 @@ class Session:
             self._replace_session(now, "ended")
         else:
             self.endpoints.follow_leader(failure.get("leader", ""))
-            self._pause(now)
+            self._pause(now, answers.retry_after(failure))
 
     def _give_up(self, error: HoldfastError) -> None:
         self._tell_openers(error)
@@ -373,8 +394,11 @@ class Session:
         # Not at once: the next node may not know yet that it leads.
         self._pause(now)
 
-    def _replace_session(self, now: int, reason: str) -> None:
+    def _replace_session(self, now: int, reason: str, words: str = "") -> None:
         self._disconnect(with_farewell=False)
+        self._denials = 0
+        if self.state.is_open:
+            self.outputs.append(Ended(reason, words))
         is_wanted = self._closing_until is None
         self.state.end(reason, is_wanted)
         if not is_wanted:
@@ -383,10 +407,11 @@ class Session:
         self._link = "idle"
         return self._connect_if_needed(now)
 
-    def _pause(self, now: int) -> None:
-        """Not so long that it would matter to a short lease."""
+    def _pause(self, now: int, told: int = 0) -> None:
+        """Not so long that it would matter to a short lease. Without a session, as long as the node has told."""
+        delay = told + self.state.backoff.next_delay()
         self._link = "paused"
-        self._until = now + min(self.state.backoff.next_delay(), self.span // 20)
+        self._until = now + (delay if told and not self.state.is_open else min(delay, self.span // 20))
 
     def _disconnect(self, with_farewell: bool) -> None:
         self._approach_at, self._is_approaching = None, False

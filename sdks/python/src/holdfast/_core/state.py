@@ -42,6 +42,13 @@ class Queued(NamedTuple):
     position: int
 
 
+class Ended(NamedTuple):
+    """The session is over, with all its locks. `words` are those of the node, if it said some."""
+
+    reason: str
+    words: str
+
+
 class Hello(NamedTuple):
     request_id: int
     sent_at: int
@@ -385,8 +392,8 @@ class State:
 
 def outcome_if_lost(entry: Entry, reason: str) -> Any:
     """What a request comes to if its hold, or its session, has ended."""
-    if entry.kind in ("release", "close"):
-        # The end of the session freed the lock.
+    if entry.kind == "close" or (entry.kind == "release" and reason != "denied"):
+        # The end of the session freed the lock. A session that the client was denied lives on, until its TTL.
         return "expired" if entry.kind == "release" else None
     error: HoldfastError = Lost(reason)
     if reason == "session_closed" and entry.hold is None:

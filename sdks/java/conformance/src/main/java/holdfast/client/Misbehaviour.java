@@ -5,6 +5,7 @@ import holdfast.client.core.Leases;
 import holdfast.client.core.Request;
 import holdfast.client.core.State;
 import holdfast.v1.Answer;
+import holdfast.v1.Failure;
 import io.grpc.netty.shaded.io.netty.handler.ssl.util.InsecureTrustManagerFactory;
 import java.security.cert.X509Certificate;
 import java.util.List;
@@ -146,6 +147,11 @@ public enum Misbehaviour {
       if (answer.hasFailure() && leases() != null) {
         leases().answered(now, 0);
       }
+    }
+
+    @Override
+    protected boolean isDenied(Failure failure, int nodes) {
+      return false;
     }
   }
 

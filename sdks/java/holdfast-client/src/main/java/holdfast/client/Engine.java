@@ -50,6 +50,7 @@ final class Engine {
   }
 
   private static final System.Logger LOG = System.getLogger("holdfast");
+  private static final String ENDED = "the session ended, and with it all its locks: ";
   private static final SecureRandom SECRETS = new SecureRandom();
 
   /** A node of which nothing came for so long, though it owes an answer, is pinged, then left. */
@@ -429,6 +430,10 @@ final class Engine {
         stream = null;
         left.leave(disconnect.withFarewell());
       }
+    } else if (output instanceof Output.Ended ended) {
+      String why = ended.words().isEmpty() ? ended.reason().words() : ended.words();
+      // The program's own handlers may block.
+      defer(() -> LOG.log(System.Logger.Level.WARNING, ENDED + why));
     }
   }
 

@@ -25,11 +25,16 @@ final class Statuses {
   private static final Metadata.Key<String> RETRYABLE = key("holdfast-retryable");
   private static final Metadata.Key<String> MAY_HAVE_HAPPENED = key("holdfast-may-have-happened");
   private static final Metadata.Key<String> LEADER = key("holdfast-leader");
+  private static final Metadata.Key<String> RETRY_AFTER_MS = key("holdfast-retry-after-ms");
 
   private Statuses() {}
 
   private static Metadata.Key<String> key(String name) {
     return Metadata.Key.of(name, Metadata.ASCII_STRING_MARSHALLER);
+  }
+
+  private static long numberOf(String text) {
+    return text != null && text.matches("\\d{1,18}") ? Long.parseLong(text) : 0;
   }
 
   /** Why a stream, or a call, has ended. */
@@ -58,6 +63,7 @@ final class Statuses {
         .setRetryable("true".equals(trailers.get(RETRYABLE)))
         .setMayHaveHappened("true".equals(trailers.get(MAY_HAVE_HAPPENED)))
         .setLeader(leader == null ? "" : leader)
+        .setRetryAfterMs(numberOf(trailers.get(RETRY_AFTER_MS)))
         .build();
   }
 

@@ -3,6 +3,8 @@ package holdfast.client;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
 
 /** A cluster of one real node on loopback. */
 public final class TestNode implements AutoCloseable {
@@ -10,36 +12,46 @@ public final class TestNode implements AutoCloseable {
   private final Path directory;
   private final Process process;
   private final String endpoint;
+  private final boolean isSecure;
 
   public TestNode() throws IOException {
+    this(false);
+  }
+
+  /** One that is secure speaks TLS and demands credentials. */
+  public TestNode(boolean isSecure) throws IOException {
+    this.isSecure = isSecure;
     directory = Files.createTempDirectory("holdfast-junit-");
     int port = TestPrograms.freePort();
     endpoint = "127.0.0.1:" + port;
-    process =
-        TestPrograms.start(
-            "ready",
-            TestPrograms.command(
-                binary,
-                "dev",
-                "--nodes",
-                "1",
-                "--no-http",
-                "--port",
-                String.valueOf(port),
-                "--data-dir",
-                directory.resolve("data").toString()));
+    String dev = binary + " dev --nodes 1 --no-http --port " + port + " --data-dir " + file("");
+    String command = isSecure ? dev + " --secure" : dev;
+    process = TestPrograms.start("ready", TestPrograms.command(command.split(" ")));
   }
 
   public String endpoint() {
     return endpoint;
   }
 
+  /** A file of the node. */
+  public Path file(String name) {
+    return directory.resolve("data").resolve(name);
+  }
+
+  /** Runs {@code holdfast} against the node, as its administrator. */
+  public void command(String... arguments) throws IOException {
+    List<String> command = new ArrayList<>(List.of(binary));
+    command.addAll(List.of(arguments));
+    if (isSecure) {
+      TestPrograms.run(command, "HOLDFAST_CONFIG", file("client.toml").toString());
+    } else {
+      TestPrograms.run(command, "HOLDFAST_ENDPOINTS", endpoint);
+    }
+  }
+
   /** An operator takes the lock away from its holder. */
   public void breakLock(String name) throws IOException {
-    TestPrograms.run(
-        TestPrograms.command(binary, "break", name, "--reason", "a test"),
-        "HOLDFAST_ENDPOINTS",
-        endpoint);
+    command("break", name, "--reason", "a test");
   }
 
   /** The node stands still, as a machine that hangs does. */

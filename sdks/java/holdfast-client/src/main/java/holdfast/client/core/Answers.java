@@ -153,8 +153,11 @@ final class Answers {
       if (isMove(reason)) {
         return Verdict.move(failure.getLeader(), failure.getMessage());
       }
-      onSentBack(requestId, request, now + failure.getRetryAfterMs() * Leases.MS);
-      return Verdict.GO_ON;
+      long told = Failures.retryAfter(failure);
+      if (request == null || told == 0 || mayWait(request, told)) {
+        onSentBack(requestId, request, now + told);
+        return Verdict.GO_ON;
+      }
     }
     if (request == null) {
       return Verdict.GO_ON;
@@ -172,7 +175,8 @@ final class Answers {
       state.settle(requestId, Outcome.done());
       return Verdict.CLOSED;
     }
-    if (request.wasSentBefore && isDenial(reason)) {
+    // Such a node knows the caller, but not the history of the request.
+    if (request.wasSentBefore && Failures.isDenial(failure)) {
       Failure mayHaveHappened = failure.toBuilder().setMayHaveHappened(true).build();
       if (request.canWait()) {
         cancelDeniedCopy(requestId, request, mayHaveHappened);
@@ -183,14 +187,6 @@ final class Answers {
     }
     state.settle(requestId, refused(requestId, request, failure));
     return Verdict.GO_ON;
-  }
-
-  /** Whether a node said so that knows the caller, but not the history of the request. */
-  private static boolean isDenial(Reason reason) {
-    return switch (reason) {
-      case REASON_PERMISSION_DENIED, REASON_UNAUTHENTICATED, REASON_CREDENTIAL_EXPIRED -> true;
-      default -> false;
-    };
   }
 
   /**
@@ -215,6 +211,16 @@ final class Answers {
           true;
       default -> false;
     };
+  }
+
+  /**
+   * Whether the caller still waits when the request may be sent again. One that may have been
+   * carried out must be.
+   */
+  private boolean mayWait(Request request, long told) {
+    return request.wasSentBefore
+        || request.caller == null
+        || now + Backoff.longestAfter(told) < request.waitsUntil;
   }
 
   private void onSentBack(long requestId, Request request, long notBefore) {

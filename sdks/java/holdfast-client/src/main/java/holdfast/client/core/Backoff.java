@@ -23,4 +23,9 @@ public final class Backoff {
     ceiling = Math.min(ceiling * 2, LONGEST);
     return half + (long) (half * jitter.nextDouble());
   }
+
+  /** The longest pause after what a node has told to wait. */
+  static long longestAfter(long told) {
+    return told + LONGEST;
+  }
 }

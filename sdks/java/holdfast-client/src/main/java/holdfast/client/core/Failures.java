@@ -2,16 +2,21 @@ package holdfast.client.core;
 
 import holdfast.client.errors.HoldfastException;
 import holdfast.client.errors.PermissionDeniedException;
+import holdfast.client.errors.QuotaExceededException;
 import holdfast.client.errors.RejectedException;
 import holdfast.client.errors.UnauthenticatedException;
 import holdfast.v1.Failure;
 import holdfast.v1.Reason;
+import java.time.Duration;
 import java.util.Locale;
 import java.util.function.Supplier;
 
 /** Failures of the protocol as errors of the library. */
 public final class Failures {
   private static final String PREFIX = "REASON_";
+
+  /** A node that tells more is asked again: its quota may be another one by then. */
+  private static final long RETRY_AFTER_MS_MAX = 60_000;
 
   private Failures() {}
 
@@ -47,11 +52,33 @@ public final class Failures {
   public static Supplier<HoldfastException> rejected(Failure failure) {
     String reason = reasonName(failure.getReason());
     String message = failure.getMessage();
+    boolean mayHaveHappened = failure.getMayHaveHappened();
     return switch (failure.getReason()) {
       case REASON_UNAUTHENTICATED, REASON_CREDENTIAL_EXPIRED ->
-          () -> new UnauthenticatedException(reason, message);
-      case REASON_PERMISSION_DENIED -> () -> new PermissionDeniedException(reason, message);
-      default -> () -> new RejectedException(reason, message, failure.getMayHaveHappened());
+          () -> new UnauthenticatedException(reason, message, mayHaveHappened);
+      case REASON_PERMISSION_DENIED ->
+          () -> new PermissionDeniedException(reason, message, mayHaveHappened);
+      case REASON_QUOTA_EXCEEDED, REASON_RATE_LIMITED -> {
+        long told = retryAfter(failure);
+        Duration retryAfter = told == 0 ? null : Duration.ofNanos(told);
+        yield () -> new QuotaExceededException(reason, message, mayHaveHappened, retryAfter);
+      }
+      default -> () -> new RejectedException(reason, message, mayHaveHappened);
+    };
+  }
+
+  /** For how long the node refuses the same request; 0 if it does not say. */
+  static long retryAfter(Failure failure) {
+    // The number has no sign on the wire.
+    long ms = failure.getRetryAfterMs();
+    return (ms < 0 ? RETRY_AFTER_MS_MAX : Math.min(ms, RETRY_AFTER_MS_MAX)) * Leases.MS;
+  }
+
+  /** Whether the node does not accept the client, or does not allow the request. */
+  static boolean isDenial(Failure failure) {
+    return switch (failure.getReason()) {
+      case REASON_PERMISSION_DENIED, REASON_UNAUTHENTICATED, REASON_CREDENTIAL_EXPIRED -> true;
+      default -> false;
     };
   }
 

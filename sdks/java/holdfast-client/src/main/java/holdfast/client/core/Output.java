@@ -1,5 +1,7 @@
 package holdfast.client.core;
 
+import holdfast.client.errors.LossReason;
+
 /** What the driver of a session has to do. */
 public sealed interface Output {
   /** The caller gets its outcome. */
@@ -11,4 +13,9 @@ public sealed interface Output {
   record Connect(String address) implements Output {}
 
   record Disconnect(boolean withFarewell) implements Output {}
+
+  /**
+   * The session is over, with all its locks. {@code words} are those of the node, if it said some.
+   */
+  record Ended(LossReason reason, String words) implements Output {}
 }

@@ -291,7 +291,7 @@ public final class Session {
     if (link == Link.GREETING) {
       onHelloFailed(now, failure, false);
     } else if (link == Link.OPEN && failure.getReason() == Reason.REASON_UNKNOWN_SESSION) {
-      replaceSession(now, LossReason.SESSION_EXPIRED);
+      replaceSession(now, LossReason.SESSION_EXPIRED, "");
     } else if (link == Link.OPEN) {
       leaveNode(now, failure.getLeader(), failure.getMessage());
     }
@@ -438,7 +438,21 @@ public final class Session {
       unhelpful = address;
     }
     endpoints.reached();
-    onNoStream(now, Contact.MADE, failure);
+    if (state.isDenied(failure, endpoints.addresses().size())) {
+      onDenied(now, failure);
+    } else {
+      onNoStream(now, Contact.MADE, failure);
+    }
+  }
+
+  /** The session lives on in the cluster until its TTL, and this client has no use of it. */
+  private void onDenied(long now, Failure failure) {
+    breaker.handleSuccess();
+    for (Request request : state.requests.takeOut(it -> true)) {
+      Failure told = failure.toBuilder().setMayHaveHappened(request.wasSent()).build();
+      state.complete(request, Outcome.error(Failures.rejected(told)));
+    }
+    replaceSession(now, LossReason.DENIED, failure.getMessage());
   }
 
   private void onNoStream(long now, Contact contact, Failure failure) {
@@ -471,17 +485,17 @@ public final class Session {
       // A node that is gone is no reason to keep the next one waiting.
       connectIfNeeded(now);
     } else if (state.isOpen() && isVerdict) {
-      replaceSession(now, LossReason.SESSION_EXPIRED);
+      replaceSession(now, LossReason.SESSION_EXPIRED, "");
     } else if (failure.getReason() == Reason.REASON_SESSION_EXISTS && hello.wasOpenSent()) {
       // An earlier try opened it, and its time is over by now. Nothing was asked in it.
-      replaceSession(now, LossReason.SESSION_EXPIRED);
+      replaceSession(now, LossReason.SESSION_EXPIRED, "");
     } else if (isVerdict) {
       // The cluster refuses a session with these settings. The limits may change.
       giveUp(Outcome.error(Failures.rejected(failure)));
-      replaceSession(now, LossReason.ENDED);
+      replaceSession(now, LossReason.ENDED, "");
     } else {
       endpoints.followLeader(failure.getLeader());
-      pause(now);
+      pause(now, Failures.retryAfter(failure));
     }
   }
 
@@ -493,7 +507,7 @@ public final class Session {
   private void actOn(long now, Verdict verdict) {
     switch (verdict.kind()) {
       case CLOSED -> finish();
-      case SESSION_LOST -> replaceSession(now, verdict.reason());
+      case SESSION_LOST -> replaceSession(now, verdict.reason(), "");
       case MOVE -> leaveNode(now, verdict.leader(), verdict.words());
       case GO_ON -> {}
     }
@@ -510,8 +524,11 @@ public final class Session {
     pause(now);
   }
 
-  private void replaceSession(long now, LossReason reason) {
+  private void replaceSession(long now, LossReason reason, String words) {
     disconnect(false);
+    if (state.isOpen()) {
+      state.outputs.add(new Output.Ended(reason, words));
+    }
     boolean isWanted = !isClosing();
     state.end(reason, isWanted);
     if (!isWanted) {
@@ -523,10 +540,18 @@ public final class Session {
     connectIfNeeded(now);
   }
 
-  /** Not so long that it would matter to a short lease. */
   private void pause(long now) {
+    pause(now, 0);
+  }
+
+  /**
+   * Not so long that it would matter to a short lease. Without a session, as long as the node has
+   * told.
+   */
+  private void pause(long now, long told) {
+    long delay = told + state.backoff.nextDelay();
     link = Link.PAUSED;
-    until = now + Math.min(state.backoff.nextDelay(), span / 20);
+    until = now + (told > 0 && !state.isOpen() ? delay : Math.min(delay, span / 20));
   }
 
   private void disconnect(boolean withFarewell) {

@@ -7,6 +7,7 @@ import holdfast.client.errors.LostException;
 import holdfast.client.errors.UnavailableException;
 import holdfast.v1.Answer;
 import holdfast.v1.ClientFrame;
+import holdfast.v1.Failure;
 import holdfast.v1.OpenSessionRequest;
 import holdfast.v1.OpenSessionResponse;
 import holdfast.v1.Operation;
@@ -75,6 +76,9 @@ public class State {
   /** The id of the heartbeat that is under way; 0 for none. */
   long heartbeat;
 
+  /** How often nodes did not let the client resume, since one did. */
+  private int denials;
+
   /** What the cluster said of its nodes; null if nothing new. */
   List<String> endpointsTold;
 
@@ -126,7 +130,20 @@ public class State {
     return new Hello(requestId, sentAt, wasOpenSent, frame.addOperations(operation).build());
   }
 
+  /**
+   * Whether no node lets the client resume its session. A node may not know the newest credentials
+   * yet, so all of them are asked.
+   */
+  protected boolean isDenied(Failure failure, int nodes) {
+    if (!isOpen() || failure.getRetryable() || !Failures.isDenial(failure)) {
+      return false;
+    }
+    denials++;
+    return denials >= nodes;
+  }
+
   void welcomed(long sentAt, OpenSessionResponse welcome) {
+    denials = 0;
     if (term != welcome.getTerm()) {
       term = welcome.getTerm();
       restartEfficiencyTier();
@@ -344,6 +361,7 @@ public class State {
       complete(request, outcomeIfLost(request, reason));
     }
     leases = null;
+    denials = 0;
     openSentAt = Request.NEVER;
     heartbeat = 0;
     retriesDue.clear();
@@ -547,8 +565,11 @@ public class State {
   /** What a request comes to if its hold, or its session, has ended. */
   private static Outcome outcomeIfLost(Request request, LossReason reason) {
     return switch (request.kind()) {
-      // The end of the session freed the lock.
-      case RELEASE -> Outcome.of(ReleaseOutcome.RELEASE_OUTCOME_EXPIRED);
+      // The end of the session freed the lock. One that the client was denied lives on.
+      case RELEASE ->
+          reason == LossReason.DENIED
+              ? Outcome.error(() -> new LostException(reason))
+              : Outcome.of(ReleaseOutcome.RELEASE_OUTCOME_EXPIRED);
       case CLOSE -> Outcome.done();
       default ->
           reason == LossReason.SESSION_CLOSED && request.hold == null

@@ -8,8 +8,12 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import holdfast.client.errors.HoldfastException;
+import holdfast.client.errors.LossReason;
 import holdfast.client.errors.LostException;
+import holdfast.client.errors.PermissionDeniedException;
+import holdfast.client.errors.QuotaExceededException;
 import holdfast.client.errors.TimedOutException;
+import holdfast.client.errors.UnauthenticatedException;
 import holdfast.client.errors.UnavailableException;
 import holdfast.v1.AcquireRequest;
 import holdfast.v1.AcquireResponse;
@@ -29,10 +33,12 @@ import holdfast.v1.Operation.KindCase;
 import holdfast.v1.Queued;
 import holdfast.v1.Reason;
 import holdfast.v1.ServerFrame;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.SplittableRandom;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
@@ -45,6 +51,7 @@ class SessionTest {
 
   private final List<String> connects = new ArrayList<>();
   private final List<Boolean> farewells = new ArrayList<>();
+  private final List<LossReason> ended = new ArrayList<>();
   private final Map<Object, Outcome> outcomes = new HashMap<>();
   private long now = 1_000 * MS;
   private int sessions;
@@ -73,6 +80,8 @@ class SessionTest {
         farewells.add(disconnect.withFarewell());
       } else if (output instanceof Output.Completed completed) {
         outcomes.put(completed.caller(), completed.outcome());
+      } else if (output instanceof Output.Ended it) {
+        ended.add(it.reason());
       }
     }
   }
@@ -287,8 +296,131 @@ class SessionTest {
     resume();
     session.nextFrame(now);
     told(failed(id, Reason.REASON_PERMISSION_DENIED, false));
-    assertTrue(outcomes.containsKey("a"));
+    assertTrue(error("a", PermissionDeniedException.class).mayHaveHappened());
     assertEquals(id, session.nextFrame(now).getOperations(0).getCancel().getTarget());
+  }
+
+  @Test
+  void a_guard_gives_no_token_after_a_denied_copy_of_its_transfer() {
+    long id = ask("a", 0);
+    session.nextFrame(now);
+    told(granted(id, "a", 7));
+    Hold hold = hold("a");
+    Request transfer = Request.about(hold, Operations.transfer("00"));
+    long transfers = session.handleRequest(now, transfer.calledBy("transfer", FOR_EVER));
+    session.nextFrame(now);
+    resume();
+    session.nextFrame(now);
+    told(failed(transfers, Reason.REASON_UNAUTHENTICATED, false));
+    assertTrue(error("transfer", UnauthenticatedException.class).mayHaveHappened());
+    assertThrows(LostException.class, () -> hold.check(now));
+  }
+
+  private void resumeIsDenied() {
+    now += 500 * MS;
+    session.handleTimeout(now);
+    pump();
+    assertTrue(session.handleConnected(now));
+    long hello = session.nextFrame(now).getOperations(0).getResume().getRequestId();
+    told(failed(hello, Reason.REASON_UNAUTHENTICATED, false));
+  }
+
+  @Test
+  void a_session_that_no_node_lets_the_client_resume_is_lost_at_once() {
+    long id = ask("a", 0);
+    session.nextFrame(now);
+    told(granted(id, "a", 7));
+    Hold hold = hold("a");
+    ask("b", 60_000);
+    session.nextFrame(now);
+    session.handleDisconnected(now, Failures.retryable("broken"));
+    resumeIsDenied();
+    // The other node may know the credential already.
+    hold.check(now);
+    assertFalse(outcomes.containsKey("b"));
+    session.handleRequest(
+        now, Request.about(hold, Operations.renew(1_000L)).calledBy("r", FOR_EVER));
+    resumeIsDenied();
+    LostException lost = assertThrows(LostException.class, () -> hold.check(now));
+    assertEquals(LossReason.DENIED, lost.reason());
+    assertTrue(error("b", UnauthenticatedException.class).mayHaveHappened());
+    assertFalse(error("r", UnauthenticatedException.class).mayHaveHappened());
+    assertEquals(List.of(LossReason.DENIED), ended);
+    assertTrue(session.breaker().isClosed());
+    // A new credential opens a new session.
+    ask("next", 0);
+    assertEquals("session-2", connected().getOpen().getSessionId());
+  }
+
+  @Test
+  void a_node_that_lets_the_client_resume_ends_the_count_of_denials() {
+    long id = ask("a", 0);
+    session.nextFrame(now);
+    told(granted(id, "a", 7));
+    for (int round = 0; round < 3; round++) {
+      session.handleDisconnected(now, Failures.retryable("broken"));
+      resumeIsDenied();
+      now += 500 * MS;
+      session.handleTimeout(now);
+      connected();
+      hold("a").check(now);
+    }
+  }
+
+  private static Answer.Builder rateLimited(long id, long retryAfterMs) {
+    Answer.Builder answer = failed(id, Reason.REASON_RATE_LIMITED, true);
+    answer.getFailureBuilder().setRetryAfterMs(retryAfterMs);
+    return answer;
+  }
+
+  @Test
+  void a_caller_that_does_not_wait_until_the_node_takes_the_request_is_told_at_once() {
+    AcquireRequest.Builder acquire = AcquireRequest.newBuilder().setName("a");
+    Operation operation = Operation.newBuilder().setAcquire(acquire).build();
+    long waitsUntil = now + 5_000 * MS;
+    long id = session.handleRequest(now, Request.of(operation).calledBy("a", waitsUntil));
+    session.nextFrame(now);
+    told(rateLimited(id, 500));
+    long sentBack = now;
+    assertNull(session.nextFrame(now));
+    now = session.nextTimeout();
+    session.handleTimeout(now);
+    assertEquals(id, session.nextFrame(now).getOperations(0).getAcquire().getRequestId());
+    assertTrue(now >= sentBack + 500 * MS);
+    told(rateLimited(id, 4_000));
+    QuotaExceededException told = error("a", QuotaExceededException.class);
+    assertEquals("rate_limited", told.reason());
+    assertEquals(Optional.of(Duration.ofSeconds(4)), told.retryAfter());
+    assertFalse(told.mayHaveHappened());
+  }
+
+  @Test
+  void a_request_that_may_have_been_carried_out_is_sent_again_however_long_that_takes() {
+    AcquireRequest.Builder acquire = AcquireRequest.newBuilder().setName("a");
+    Operation operation = Operation.newBuilder().setAcquire(acquire).build();
+    long waitsUntil = now + 5_000 * MS;
+    long id = session.handleRequest(now, Request.of(operation).calledBy("a", waitsUntil));
+    session.nextFrame(now);
+    resume();
+    session.nextFrame(now);
+    told(rateLimited(id, 3_600_000));
+    assertFalse(outcomes.containsKey("a"));
+  }
+
+  @Test
+  void a_session_that_may_not_be_opened_yet_is_opened_when_the_node_said() {
+    session = newSession();
+    ask("a", 0);
+    pump();
+    assertTrue(session.handleConnected(now));
+    told(rateLimited(session.nextFrame(now).getOperations(0).getOpen().getRequestId(), 2_000));
+    long refused = now;
+    int tries = connects.size();
+    now = session.nextTimeout();
+    session.handleTimeout(now);
+    pump();
+    assertEquals(tries + 1, connects.size());
+    assertTrue(now >= refused + 2_000 * MS);
   }
 
   @Test
