@@ -86,7 +86,7 @@ impl Build {
     pub(crate) fn log_version(self) -> u32 {
         match self {
             Build::Old => 2,
-            Build::New => 8,
+            Build::New => 9,
         }
     }
 }

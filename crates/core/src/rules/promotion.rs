@@ -3,7 +3,7 @@
 //! Whatever frees something only notes it. When the command has done the rest, those who can be granted
 //! are: so nothing is granted to one that ends with the same command. One end of a hold wakes one waiter,
 //! or the run of readers at the head. A waiter that cannot be granted any more (its deadline has passed,
-//! its session is due, the policy forbids it) is passed over and leaves the queue, so the dead never stall it.
+//! its session is due or has ended, the policy forbids it) is passed over and leaves the queue, so the dead never stall it.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -31,6 +31,8 @@ enum Next {
     PassBy,
     EndWait(Reply),
     EndSession,
+    /// Its session has ended.
+    EndWithSession,
 }
 
 /// Where a promotion comes from.
@@ -50,7 +52,8 @@ impl LockTable {
     /// rather than granted a lock that the next tick would take away; what it held is freed as well.
     ///
     /// One command passes over a bounded number of those who are due. A line with more of them at its head
-    /// stops there: their deadlines are due, so the ticks that follow end them, and go on with the line. If one
+    /// stops there: their deadlines are due, or their sessions are ending, so the entries that follow end them, and go on
+    /// with the line. If one
     /// of them turns out to live, that goes on with it; see [`resume_promotions_of`](LockTable::resume_promotions_of).
     pub(crate) fn promote_freed(&mut self, in_tick: bool, events: &mut Vec<Event>) {
         while self.has_freed() {
@@ -189,7 +192,10 @@ impl LockTable {
                 }
                 next => next,
             };
-            let is_due = matches!(next, Next::EndWait(Reply::TimedOut) | Next::EndSession);
+            let is_due = matches!(
+                next,
+                Next::EndWait(Reply::TimedOut) | Next::EndSession | Next::EndWithSession
+            );
             if is_due && !self.may_end_one_more() {
                 return;
             }
@@ -212,6 +218,7 @@ impl LockTable {
                 }
                 Next::EndWait(reply) => self.end_wait(id, request, reply, events),
                 Next::EndSession => self.expire_session(id, events),
+                Next::EndWithSession => self.end_wait_with_session(id, request, events),
             }
             #[cfg(feature = "planted")]
             if crate::planted::Bug::PassedOverWaiterStalls.is_active() {
@@ -249,7 +256,9 @@ impl LockTable {
         let Some(wait) = session.waits.get(request) else { return Next::PassBy };
         let places = wait.places.as_slice();
         let elsewhere = places.iter().filter(|place| place.name != *here);
-        if wait.deadline <= self.now() {
+        if session.ending.is_some() {
+            Next::EndWithSession
+        } else if wait.deadline <= self.now() {
             Next::EndWait(Reply::TimedOut)
         } else if in_tick && session.deadline <= self.now() {
             Next::EndSession

@@ -41,6 +41,8 @@ pub(crate) struct Rest {
     /// What it does is checked against the rights of this identity. Without one, nothing is.
     pub(crate) identity: Option<Box<Identity>>,
     pub(crate) opened_at: LogicalTime,
+    /// It has ended for this reason, and some of its holds and waits are left. See `rules/teardown.rs`.
+    pub(crate) ending: Option<EndReason>,
     /// None of its own tokens was as low: the highest when it was opened, or below that of a run of readers
     /// which began earlier and which it joined.
     pub(crate) below_own_tokens: u64,
@@ -83,6 +85,7 @@ impl Session {
             owner: open.owner,
             identity: open.identity,
             opened_at: now,
+            ending: None,
             below_own_tokens: last_token,
             holds: DenseMap::default(),
             hold_count: 0,
@@ -117,6 +120,11 @@ impl Session {
             && self.ttl == open.ttl
             && self.linger == open.linger
             && self.owner == open.owner
+    }
+
+    /// Its holds and queue places.
+    pub(crate) fn part_count(&self) -> usize {
+        self.hold_count + self.waits.place_count()
     }
 
     pub(crate) fn expiry_reason(&self) -> EndReason {
