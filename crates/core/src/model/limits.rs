@@ -76,7 +76,7 @@ impl Default for Limits {
             freezes_max: 64,
             deadlock_walk_max: 10_000,
             promotion_walk_max: 10_000,
-            ended_parts_per_entry_max: 2_000,
+            ended_parts_per_entry_max: 1_000,
             unacknowledged_answers_max: 8_192,
             silent_answers_kept: 4_096,
             remembered_losses_max: 1_024,

@@ -180,6 +180,11 @@ impl LockTable {
 
     fn check_wait(&self, id: SessionId, request: RequestId, wait: &Wait) -> Result<(), String> {
         ensure!(wait.queued_at <= self.now(), "a wait is from the future");
+        let session = self.session_map().get(&id);
+        ensure!(
+            session.is_none_or(|it| it.ending.is_none() || wait.queued_at <= it.deadline),
+            "a session that had ended has begun to wait"
+        );
         let places = wait.places.as_slice();
         let names: BTreeSet<&str> = places.iter().map(|place| &*place.name).collect();
         ensure!(names.len() == places.len(), "a wait stands twice in one queue");
@@ -280,6 +285,10 @@ impl LockTable {
             hold.token
         );
         ensure!(hold.granted_at <= self.now(), "{name} is granted in the future");
+        ensure!(
+            session.ending.is_none() || hold.granted_at <= session.deadline,
+            "{name} was granted to a session that had ended"
+        );
         let bounds = hold.bounds();
         ensure!(
             bounds.deadline.is_some()

@@ -165,11 +165,8 @@ impl LockTable {
             self.spend_ending_parts(places);
             self.end_wait_with_session(id, request, events);
         }
-        let Some(session) = self.session_map().get(&id) else { return };
-        let Some(reason) = session.ending else { return };
-        let first = session.holds().take(self.ending_parts_left());
-        let first: Vec<(RequestId, LockName)> =
-            first.map(|(request, name)| (request, name.clone())).collect();
+        let Some(reason) = self.ending_of(id) else { return };
+        let first = self.take_first_holds(id, self.ending_parts_left());
         self.spend_ending_parts(first.len());
         for (request, name) in first {
             self.end_hold_with_session(&name, (id, request), reason, events);

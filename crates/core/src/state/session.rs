@@ -2,6 +2,7 @@
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
 use core::ops::{Deref, DerefMut};
 
 use crate::model::access::identity::Identity;
@@ -180,6 +181,25 @@ impl Rest {
             }
             _ => {}
         }
+    }
+
+    /// Removes the first so many. What an acquire-all holds is rebuilt at most once, however many of it are removed.
+    pub(crate) fn take_first_holds(&mut self, holds_max: usize) -> Vec<(RequestId, LockName)> {
+        let mut taken = Vec::new();
+        while taken.len() < holds_max {
+            let Some((request, names)) = self.holds.iter().next() else { break };
+            let (request, names) = (*request, names.clone());
+            let room = names.as_slice().len().min(holds_max - taken.len());
+            let (first, rest) = names.as_slice().split_at(room);
+            taken.extend(first.iter().map(|name| (request, name.clone())));
+            if rest.is_empty() {
+                self.holds.remove(&request);
+            } else {
+                self.holds.insert(request, rest.iter().cloned().collect());
+            }
+        }
+        self.hold_count -= taken.len();
+        taken
     }
 
     /// A hold was made exclusive by this request, and before by that one.
