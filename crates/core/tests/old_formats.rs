@@ -281,6 +281,30 @@ fn entries_of_version_8_and_snapshots_of_rules_7_are_what_they_were_and_are_read
     assert_eq!(read.lock_count(), 1);
 }
 
+/// As above, of a table that follows rules 8, and has a session that is ending. Rules 8 have no new command.
+#[test]
+fn snapshots_of_rules_8_are_what_they_were_and_are_read() {
+    let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/version-9/snapshot");
+    let limits = Limits { ended_parts_per_entry_max: 1, ..Limits::default() };
+    let mut world = world::World::with_rules(limits, RulesVersion::EIGHT);
+    world.open("alice", 60_000);
+    for (request, name) in [(1, "wallet"), (2, "keys"), (3, "hat")] {
+        world.acquire("alice", request, name, 0);
+    }
+    let session = world.session("alice");
+    world.apply(Command::CloseSession { session });
+    let table = &world.table;
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(&file, table.encode()).unwrap();
+    }
+    let snapshot = fs::read(file).unwrap();
+    assert_eq!((snapshot[0], &snapshot), (4, &table.encode()));
+    let read = LockTable::decode(&snapshot, Limits::default()).unwrap();
+    assert_eq!((read.digest(), read.rules()), (table.digest(), RulesVersion::EIGHT));
+    assert_eq!((read.session_count(), read.ending_session_count(), read.lock_count()), (0, 1, 2));
+}
+
 /// `UPDATE_GOLDEN=1` writes the files; they change only if the format does, and then the version must.
 #[test]
 fn entries_and_snapshots_of_versions_2_and_3_are_what_they_were_and_are_read() {

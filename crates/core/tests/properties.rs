@@ -58,9 +58,11 @@ fn limits() -> impl Strategy<Value = Limits> {
         freezes_max: 1,
         deadlock_walk_max: 2,
         promotion_walk_max: 2,
+        ended_parts_per_entry_max: 1,
         ..Limits::default()
     };
-    prop_oneof![2 => Just(Limits::default()), 1 => Just(small)]
+    let slow_ends = Limits { ended_parts_per_entry_max: 1, ..Limits::default() };
+    prop_oneof![2 => Just(Limits::default()), 1 => Just(small), 1 => Just(slow_ends)]
 }
 
 proptest! {
@@ -122,6 +124,14 @@ struct Life {
     linger: Span,
     touched_at: LogicalTime,
     detached_at: Option<LogicalTime>,
+    ended: Option<Ended>,
+}
+
+/// What ended a session, and when. Some of its holds and waits may be left.
+#[derive(Clone)]
+struct Ended {
+    by: Command,
+    at: LogicalTime,
 }
 
 struct Sent {
@@ -286,11 +296,13 @@ impl Judge {
         for event in &events {
             self.follow(event, &command);
         }
+        self.note_ended(&command);
         self.compare();
         self.snapshot_is_of_its_moment();
         self.sent_twice_happens_once(&command, answered(&command, &outcome, &events));
         let has_done_all = events.len() < self.limits.expiries_per_tick_max
-            && self.table.deferred_promotions() == 0;
+            && self.table.deferred_promotions() == 0
+            && self.table.ending_session_count() == 0;
         if matches!(command, Command::Tick) && has_done_all {
             assert!(self.table.next_deadline().is_none_or(|next| next > self.now));
         }
@@ -417,7 +429,7 @@ impl Judge {
         let Some(life) = command.session().and_then(|id| self.sessions.get_mut(&id)) else {
             return;
         };
-        if matches!(command, Command::Abandon { .. }) {
+        if matches!(command, Command::Abandon { .. }) || life.ended.is_some() {
             return;
         }
         if matches!(command, Command::DetachStream { .. }) {
@@ -430,6 +442,22 @@ impl Judge {
         }
     }
 
+    /// From the command that ends a session, nothing of it is known to requests.
+    fn note_ended(&mut self, command: &Command) {
+        for (session, life) in &mut self.sessions {
+            if life.ended.is_none() && !self.table.has_session(*session) {
+                life.ended = Some(Ended { by: command.clone(), at: self.now });
+                self.sent.retain(|sent| sent.command.session() != Some(*session));
+            }
+        }
+    }
+
+    /// Nothing begins for a session that has ended.
+    fn lives(&self, session: SessionId) {
+        let life = self.sessions.get(&session).expect("a session that is known");
+        assert!(life.ended.is_none(), "something began for a session that had ended");
+    }
+
     fn follow(&mut self, event: &Event, cause: &Command) {
         match event {
             Event::SessionOpened { session, .. } => {
@@ -439,17 +467,20 @@ impl Judge {
                     linger: open.linger,
                     touched_at: self.now,
                     detached_at: None,
+                    ended: None,
                 };
                 assert!(self.sessions.insert(*session, life).is_none());
             }
             Event::SessionEnded { session, reason, .. } => {
                 let life = self.sessions.remove(session).expect("a session that is known");
                 self.identities.remove(session);
-                self.may_end(&life, *reason, cause);
+                let now = Ended { by: cause.clone(), at: self.now };
+                may_end(&life, *reason, life.ended.as_ref().unwrap_or(&now));
                 self.sent.retain(|sent| sent.command.session() != Some(*session));
             }
             Event::Granted { name, session, request, mode, token, .. } => {
                 assert!(self.owns(name), "granted in a slot of another group");
+                self.lives(*session);
                 self.is_permitted(*session, name, *mode);
                 self.may_be_granted(name, *session, *request, *mode, cause);
                 let run = self.last_holder(name).filter(|_| *mode == Mode::Shared);
@@ -463,6 +494,7 @@ impl Judge {
             }
             Event::Queued { name, session, request, mode, .. } => {
                 assert!(self.owns(name), "queued in a slot of another group");
+                self.lives(*session);
                 let waiter = Waiter { session: *session, request: *request, mode: *mode };
                 let queue = self.queues.entry(name.clone()).or_default();
                 match cause {
@@ -483,6 +515,7 @@ impl Judge {
                 }
             }
             Event::Converted { name, session, request, mode, token, .. } => {
+                self.lives(*session);
                 self.is_permitted(*session, name, *mode);
                 let holders = self.holders.get_mut(name).expect("holders");
                 let alone = holders.len() == 1;
@@ -508,13 +541,19 @@ impl Judge {
                 assert!(gone.is_some(), "released what was not held");
             }
             Event::HoldEnded { name, session, request, token, reason, .. } => {
+                let ended = self.sessions.get(session).and_then(|life| life.ended.as_ref());
+                let with_session = ended.map_or(cause, |ended| &ended.by);
                 match reason {
-                    EndReason::Ttl
-                    | EndReason::MaxHold
-                    | EndReason::SessionExpired
-                    | EndReason::Disconnected => {
+                    EndReason::Ttl | EndReason::MaxHold => {
                         assert!(matches!(cause, Command::Tick), "only a tick lets expire");
                     }
+                    EndReason::SessionExpired | EndReason::Disconnected => {
+                        assert!(matches!(with_session, Command::Tick), "only a tick lets expire");
+                    }
+                    EndReason::Killed => assert!(matches!(
+                        with_session,
+                        Command::Intervene(_) | Command::ChangeAccess(_)
+                    )),
                     EndReason::Wounded => assert!(
                         matches!(cause, Command::Acquire(_) | Command::AcquireAll(_)),
                         "only an acquire wounds"
@@ -615,32 +654,14 @@ impl Judge {
         }
     }
 
-    /// Nothing ends early.
-    fn may_end(&self, life: &Life, reason: EndReason, cause: &Command) {
-        if reason == EndReason::Closed {
-            assert!(matches!(cause, Command::CloseSession { .. }));
-            return;
-        }
-        if reason == EndReason::Killed {
-            assert!(matches!(cause, Command::Intervene(_) | Command::ChangeAccess(_)));
-            return;
-        }
-        assert!(matches!(cause, Command::Tick), "only a tick ends sessions");
-        let by_ttl = life.touched_at.after(life.ttl) <= self.now;
-        let by_linger = life.detached_at.is_some_and(|at| at.after(life.linger) <= self.now);
-        match reason {
-            EndReason::Ttl => assert!(by_ttl, "ended early"),
-            _ => assert!(by_ttl || by_linger, "ended early"),
-        }
-    }
-
     /// The table and this account of it agree.
     fn compare(&self) {
         self.table.check().expect("consistent");
         let ownership = self.table.ownership();
         assert_eq!((ownership.epoch(), ownership.slots()), (self.epoch, &self.slots));
         assert_eq!(self.table.last_token(), self.highest_token);
-        assert_eq!(self.table.session_count(), self.sessions.len());
+        let ending = self.table.ending_session_count();
+        assert_eq!(self.table.session_count() + ending, self.sessions.len());
         for name in arbitrary::NAMES {
             let status = self.table.status(name, usize::MAX);
             let mut held: Vec<_> = status
@@ -672,7 +693,27 @@ impl Judge {
         assert_eq!(self.table.lock_count(), 0);
         assert_eq!(self.table.freezes(), []);
         assert_eq!(self.table.waiter_count(), 0);
-        assert_eq!(self.table.session_count(), 0);
+        assert_eq!((self.table.session_count(), self.table.ending_session_count()), (0, 0));
+    }
+}
+
+/// Nothing ends early.
+fn may_end(life: &Life, reason: EndReason, ended: &Ended) {
+    let Ended { by: cause, at: now } = ended;
+    if reason == EndReason::Closed {
+        assert!(matches!(cause, Command::CloseSession { .. }));
+        return;
+    }
+    if reason == EndReason::Killed {
+        assert!(matches!(cause, Command::Intervene(_) | Command::ChangeAccess(_)));
+        return;
+    }
+    assert!(matches!(cause, Command::Tick), "only a tick ends sessions");
+    let by_ttl = life.touched_at.after(life.ttl) <= *now;
+    let by_linger = life.detached_at.is_some_and(|at| at.after(life.linger) <= *now);
+    match reason {
+        EndReason::Ttl => assert!(by_ttl, "ended early"),
+        _ => assert!(by_ttl || by_linger, "ended early"),
     }
 }
 

@@ -86,7 +86,7 @@ impl Build {
     pub(crate) fn log_version(self) -> u32 {
         match self {
             Build::Old => 2,
-            Build::New => 8,
+            Build::New => 9,
         }
     }
 }
@@ -289,8 +289,12 @@ impl Node {
             snapshot_slice_pause: Duration::ZERO,
             keep_entries: self.settings.keep_entries,
             keep_bytes: u64::MAX,
-            // So few that promotions are often left for later.
-            limits: Limits { promotion_walk_max: 4, ..Limits::default() },
+            // So few that promotions, and the ends of holds and waits of sessions that end, are often left for later.
+            limits: Limits {
+                promotion_walk_max: 4,
+                ended_parts_per_entry_max: 1,
+                ..Limits::default()
+            },
         };
         let stall_max = config.stall_max();
         let replica = Replica::new(config, durable)

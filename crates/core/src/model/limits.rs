@@ -26,6 +26,10 @@ pub struct Limits {
     /// The most places of acquire-alls, and names under thawed prefixes, that the promotions of one log entry visit.
     /// The rest is done in the next entries. Before rules 3 there was no bound.
     pub promotion_walk_max: usize,
+    /// The most holds and queue places of sessions that end in one log entry which that entry ends at once, and also the
+    /// most that it ends of sessions which earlier entries have ended. Sessions with more are left for the next entries.
+    /// Before rules 8 there was no bound.
+    pub ended_parts_per_entry_max: usize,
     /// Answers kept for a session until it acknowledges them.
     pub unacknowledged_answers_max: usize,
     /// The least number of newest answers kept for a session that never acknowledges any.
@@ -72,6 +76,7 @@ impl Default for Limits {
             freezes_max: 64,
             deadlock_walk_max: 10_000,
             promotion_walk_max: 10_000,
+            ended_parts_per_entry_max: 1_000,
             unacknowledged_answers_max: 8_192,
             silent_answers_kept: 4_096,
             remembered_losses_max: 1_024,

@@ -28,8 +28,10 @@ impl RulesVersion {
     pub const SIX: RulesVersion = RulesVersion(6);
     /// The table owns some slots, and grants in no others.
     pub const SEVEN: RulesVersion = RulesVersion(7);
+    /// One log entry ends a bounded number of the holds and waits of ended sessions.
+    pub const EIGHT: RulesVersion = RulesVersion(8);
     /// The newest that this build knows.
-    pub const NEWEST: RulesVersion = RulesVersion::SEVEN;
+    pub const NEWEST: RulesVersion = RulesVersion::EIGHT;
 
     pub fn number(self) -> u8 {
         self.0

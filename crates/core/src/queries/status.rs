@@ -215,7 +215,7 @@ impl LockTable {
     /// The tokens of the session's latest holds that ended without a release. A shared hold also has the acquire that
     /// identifies it.
     pub fn losses(&self, id: SessionId) -> Vec<(FenceToken, Option<RequestId>)> {
-        let Some(session) = self.session_map().get(&id) else { return Vec::new() };
+        let Some(session) = self.live_session(id) else { return Vec::new() };
         let losses = session.losses().iter().map(|token| (*token, None));
         let shared = session.shared_losses().iter();
         losses.chain(shared.map(|(token, acquire)| (*token, Some(*acquire)))).collect()
@@ -224,14 +224,14 @@ impl LockTable {
     /// How long the session still lives if it is not heard of again, at most its TTL. None if there is no such session, or
     /// its time is over.
     pub fn session_time_left(&self, id: SessionId) -> Option<Span> {
-        let session = self.session_map().get(&id)?;
+        let session = self.live_session(id)?;
         let left = session.deadline.since(self.now()).min(session.ttl);
         (left > Span::ZERO).then_some(left)
     }
 
     /// None if it is not open.
     pub fn session(&self, id: SessionId) -> Option<SessionSummary> {
-        let session = self.session_map().get(&id)?;
+        let session = self.live_session(id)?;
         Some(SessionSummary {
             public: session.public,
             owner: session.owner.clone(),

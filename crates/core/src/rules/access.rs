@@ -155,7 +155,7 @@ impl LockTable {
 
     /// Such a request changes nothing, and its sender has to learn what it holds.
     pub(super) fn is_answered(&self, call: &Call) -> bool {
-        let session = self.session_map().get(&call.session);
+        let session = self.live_session(call.session);
         session.is_some_and(|session| session.knows(call.request))
     }
 

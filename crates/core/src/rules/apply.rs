@@ -33,21 +33,30 @@ impl LockTable {
         {
             self.touch(session);
         }
+        let sender_ended = command.session().and_then(|session| self.ending_of(session));
+        #[cfg(feature = "planted")]
+        let sender_ended =
+            sender_ended.filter(|_| !crate::planted::Bug::EndingSessionServed.is_active());
         let in_tick = command == Command::Tick;
         let before = events.len();
         let checked = command.check_under(self.limits(), self.rules());
         let permit = || grants.map_or(Ok(()), |grants| self.permit(&command, &grants));
         let owned = || self.check_ownership(&command);
         let outcome = match checked.and_then(|()| permit()).and_then(|()| owned()) {
-            Ok(()) => self.carry_out(command, events),
+            Ok(()) => match sender_ended {
+                Some(reason) => LockTable::answer_of_ended(&command, reason),
+                None => self.carry_out(command, events),
+            },
             Err(rejection) => {
                 #[cfg(feature = "planted")]
                 self.keep_wrong_group(&command, rejection);
                 Outcome::Rejected(rejection)
             }
         };
+        self.continue_endings(events);
         self.promote_freed(in_tick, events);
         self.continue_deferred(in_tick, events);
+        self.finish_ending(events);
         self.count_events(events.get(before..).unwrap_or_default());
         outcome
     }

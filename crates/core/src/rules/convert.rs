@@ -93,6 +93,7 @@ impl LockTable {
         terms: Terms,
         events: &mut Vec<Event>,
     ) -> Outcome {
+        self.end_convert_of_ended(name, events);
         let key = (call.session, converts.acquire);
         let question = Question::Convert { name: name.clone(), token: converts.token };
         let Some(lock) = self.lock_map().get(name) else {
@@ -128,6 +129,17 @@ impl LockTable {
         let outcome = self.enter_queues(holder, wanted, terms, question, Some(converts), events);
         self.end_other_waits_in_cycles(holder, events);
         outcome
+    }
+
+    /// Only one hold can wait for its conversion. One whose session has ended gives way.
+    fn end_convert_of_ended(&mut self, name: &LockName, events: &mut Vec<Event>) {
+        let first = self.lock_map().get(name).and_then(|lock| lock.queue().first());
+        if let Some((id, request)) = first.map(|(_, first)| (first.session, first.request))
+            && self.ending_of(id).is_some()
+            && self.converts(id, request).is_some()
+        {
+            self.end_wait_with_session(id, request, events);
+        }
     }
 
     /// Shared waiters with waits elsewhere now wait for this actor, too, whether it holds exclusively already or is

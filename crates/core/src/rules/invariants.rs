@@ -47,12 +47,26 @@ impl LockTable {
         let (mut hold_count, mut place_count) = (0, 0);
         let (mut conversions, mut converted) = (0, 0);
         let mut identified = 0;
+        let (mut ending, mut public_ids) = (BTreeSet::new(), BTreeSet::new());
         for (id, session) in self.session_map().iter() {
             self.check_session(session)?;
             ensure!(session.answers.are_counted(), "{} miscounts its answers", session.public);
             let held = self.count_held_bytes(*id, session);
             ensure!(held == session.held_bytes, "{} miscounts what it holds", session.public);
-            deadlines.insert(session.deadline, Due::Session(*id));
+            match session.ending {
+                Some(_) => {
+                    ensure!(
+                        session.deadline <= self.now(),
+                        "{} ended in the future",
+                        session.public
+                    );
+                    ending.insert((session.deadline, *id));
+                }
+                None => {
+                    deadlines.insert(session.deadline, Due::Session(*id));
+                    public_ids.insert((session.public, *id));
+                }
+            }
             hold_count += session.hold_count();
             conversions += session.conversions();
             identified += usize::from(session.identity.is_some());
@@ -103,9 +117,8 @@ impl LockTable {
         ensure!(deadlines == *self.deadlines(), "the index of deadlines is not exact");
         ensure!(closed == *self.closed_locks(), "the index of closed locks is not exact");
         ensure!(!self.has_freed(), "something that was freed was not promoted");
-        let public_ids: BTreeSet<_> =
-            self.session_map().iter().map(|(id, session)| (session.public, *id)).collect();
         ensure!(public_ids == *self.public_ids(), "the index of public ids is not exact");
+        ensure!(ending == *self.ending_index(), "the index of ending sessions is not exact");
         ensure!(self.last_token() <= FenceToken::MAX.0, "the last token is too high");
         if let Some(publication) = self.publication() {
             ensure!(publication.through <= publication.events, "more is published than happened");
@@ -167,11 +180,16 @@ impl LockTable {
 
     fn check_wait(&self, id: SessionId, request: RequestId, wait: &Wait) -> Result<(), String> {
         ensure!(wait.queued_at <= self.now(), "a wait is from the future");
+        let session = self.session_map().get(&id);
+        ensure!(
+            session.is_none_or(|it| it.ending.is_none() || wait.queued_at <= it.deadline),
+            "a session that had ended has begun to wait"
+        );
         let places = wait.places.as_slice();
         let names: BTreeSet<&str> = places.iter().map(|place| &*place.name).collect();
         ensure!(names.len() == places.len(), "a wait stands twice in one queue");
         let mut standing =
-            self.waits_of((id, wait.actor)).flat_map(|(_, wait)| wait.places.as_slice());
+            self.all_waits_of((id, wait.actor)).flat_map(|(_, wait)| wait.places.as_slice());
         let is_in_several = standing.nth(1).is_some();
         for place in places {
             let name = &place.name;
@@ -267,6 +285,10 @@ impl LockTable {
             hold.token
         );
         ensure!(hold.granted_at <= self.now(), "{name} is granted in the future");
+        ensure!(
+            session.ending.is_none() || hold.granted_at <= session.deadline,
+            "{name} was granted to a session that had ended"
+        );
         let bounds = hold.bounds();
         ensure!(
             bounds.deadline.is_some()
@@ -301,6 +323,7 @@ impl LockTable {
                     || places.clone().any(|place| self.deferred().covers(&place.name))
             };
             let admitted = wait.converts.is_none()
+                && session.ending.is_none()
                 && session.deadline > self.now()
                 && wait.deadline > self.now()
                 && places.clone().all(|place| self.admits_waiter(&place.name, place.ticket));

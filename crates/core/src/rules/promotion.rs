@@ -3,9 +3,9 @@
 //! Code that frees a lock only notes the name of the lock. Waiters are granted after the command
 //! has done everything else, so no waiter is granted a lock and ended by the same command. The end
 //! of one hold wakes one waiter, or the run of readers at the head of the queue. A waiter that
-//! cannot be granted any more (its deadline has passed, its session is due, the policy forbids it)
-//! is removed from the queue, so it never blocks the waiters behind it. (A waiter that is *passed
-//! by* keeps its place.)
+//! cannot be granted any more (its deadline has passed, its session is due or has ended, the policy
+//! forbids it) is removed from the queue, so it never blocks the waiters behind it. (A waiter that
+//! is *passed by* keeps its place.)
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -34,6 +34,8 @@ enum Next {
     PassBy,
     EndWait(Reply),
     EndSession,
+    /// Its session has ended.
+    EndWithSession,
 }
 
 /// Why a queue is walked.
@@ -54,10 +56,10 @@ impl LockTable {
     /// of such a waiter is due, it ends the session instead of granting it a lock that the next
     /// tick would take away. That also frees the locks that the session held.
     ///
-    /// One command ends at most `expiries_per_tick_max` due sessions and waits. If more of them are
-    /// at the head of a queue, the walk stops there; the next ticks end them, and continue the
-    /// walk. If the deadline of such a session is extended first,
-    /// [`resume_promotions_of`](LockTable::resume_promotions_of) continues the walk.
+    /// One command ends at most `expiries_per_tick_max` due sessions and waits, waits of ended
+    /// sessions included. If more of them are at the head of a queue, the walk stops there; the
+    /// next entries end them, and continue the walk. If the deadline of such a session is extended
+    /// first, [`resume_promotions_of`](LockTable::resume_promotions_of) continues the walk.
     pub(crate) fn promote_freed(&mut self, in_tick: bool, events: &mut Vec<Event>) {
         while self.has_freed() {
             for name in self.take_freed() {
@@ -201,7 +203,10 @@ impl LockTable {
                 }
                 next => next,
             };
-            let is_due = matches!(next, Next::EndWait(Reply::TimedOut) | Next::EndSession);
+            let is_due = matches!(
+                next,
+                Next::EndWait(Reply::TimedOut) | Next::EndSession | Next::EndWithSession
+            );
             if is_due && !self.may_end_one_more() {
                 return;
             }
@@ -224,6 +229,7 @@ impl LockTable {
                 }
                 Next::EndWait(reply) => self.end_wait(id, request, reply, events),
                 Next::EndSession => self.expire_session(id, events),
+                Next::EndWithSession => self.end_wait_with_session(id, request, events),
             }
             #[cfg(feature = "planted")]
             if crate::planted::Bug::PassedOverWaiterStalls.is_active() {
@@ -261,7 +267,12 @@ impl LockTable {
         let Some(wait) = session.waits.get(request) else { return Next::PassBy };
         let places = wait.places.as_slice();
         let elsewhere = places.iter().filter(|place| place.name != *here);
-        if wait.deadline <= self.now() {
+        let has_ended = session.ending.is_some();
+        #[cfg(feature = "planted")]
+        let has_ended = has_ended && !crate::planted::Bug::EndingWaitGranted.is_active();
+        if has_ended {
+            Next::EndWithSession
+        } else if wait.deadline <= self.now() {
             Next::EndWait(Reply::TimedOut)
         } else if in_tick && session.deadline <= self.now() {
             Next::EndSession

@@ -54,7 +54,7 @@ impl LockTable {
         for id in sessions {
             ended.sessions += 1;
             ended.holds += self.session_map().get(&id).map_or(0, |session| session.hold_count());
-            self.end_session(id, EndReason::Ttl, &mut events);
+            self.end_session_at_once(id, EndReason::Ttl, &mut events);
             events.clear();
         }
         // No waiter is left to be promoted. This only drops unused locks.

@@ -48,7 +48,7 @@ impl LockTable {
         if self.ended_sessions().get(id).is_some() {
             return Outcome::Rejected(Rejection::SessionExists);
         }
-        if self.session_map().len() >= self.limits().sessions_max {
+        if self.session_count() >= self.limits().sessions_max {
             return Outcome::Rejected(Rejection::TooManySessions);
         }
         if let Err(rejection) = self.room_for_session(&open) {

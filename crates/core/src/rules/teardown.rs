@@ -1,12 +1,28 @@
 //! How holds and sessions end. Each is removed from every index, and the locks that it frees are noted.
+//!
+//! The end of a session is one decision, in one log entry. A session may have so many holds and waits that one entry
+//! cannot end them all: then later entries do, a bounded number each. Meanwhile the session is *ending*. It stays in the
+//! table for its holds and waits, and always:
+//!
+//! * For every request it has ended. Its requests get the answers of an ended session ([`answer_of_ended`]); operators
+//!   and transfers do not find it.
+//! * A hold of it is a hold. No other request is granted the lock before a later entry ends the hold. So mutual exclusion
+//!   is the same at every entry.
+//! * Nothing of it begins or lasts longer: no wait of it is granted, and no deadline of it moves.
+//! * Its waits are in the way of no deadlock search: it waits for nothing any more.
+//! * Every entry goes on with the sessions that are ending, the earliest first. If there is no other entry, the leader
+//!   writes a tick: see [`LockTable::next_deadline`].
+//! * [`Event::SessionEnded`] is the last event of a session, after the ends of all its holds and waits.
+//!
+//! [`answer_of_ended`]: LockTable::answer_of_ended
 
 use alloc::vec::Vec;
 
-use crate::model::command::Mode;
+use crate::model::command::{Command, Mode};
 use crate::model::event::{EndReason, Event};
 use crate::model::id::{FenceToken, RequestId, SessionId};
 use crate::model::name::LockName;
-use crate::model::outcome::{Outcome, Rejection};
+use crate::model::outcome::{Outcome, Rejection, ReleaseAnswer};
 use crate::model::rules_version::RulesVersion;
 use crate::state::answers::Reply;
 use crate::state::ended_sessions::End;
@@ -83,22 +99,39 @@ impl LockTable {
         }
     }
 
-    /// Ends a session with all its waits and holds.
+    /// Ends a session. Its waits and holds end with it if this entry may end so many. Otherwise it is ending.
     pub(crate) fn end_session(
         &mut self,
         id: SessionId,
         reason: EndReason,
         events: &mut Vec<Event>,
     ) {
+        let Some(session) = self.live_session(id) else { return };
+        let parts = session.part_count();
+        if self.rules() >= RulesVersion::EIGHT && !self.may_end_at_once(parts) {
+            self.remember_end(id, end_of(reason));
+            self.set_ending(id, reason);
+        } else {
+            self.end_session_at_once(id, reason, events);
+        }
+    }
+
+    /// Ends a session with all its waits and holds, however many they are.
+    pub(crate) fn end_session_at_once(
+        &mut self,
+        id: SessionId,
+        reason: EndReason,
+        events: &mut Vec<Event>,
+    ) {
         let Some(session) = self.remove_session(id) else { return };
+        let reason = session.ending.unwrap_or(reason);
         #[cfg(feature = "planted")]
         if crate::planted::Bug::ExpiryKeepsBytes.is_active() && reason != EndReason::Closed {
             self.leak_bytes(session.size_bytes());
         }
         #[cfg(feature = "planted")]
         let session = session.with_parts_left_behind();
-        let end = if reason == EndReason::Closed { End::Closed } else { End::Expired };
-        self.remember_end(id, end);
+        self.remember_end(id, end_of(reason));
         for (request, wait) in session.waits.iter() {
             self.leave_queues(id, request, wait);
             let names = wait.names();
@@ -106,18 +139,92 @@ impl LockTable {
             let outcome = Outcome::Rejected(Rejection::UnknownSession);
             events.push(Event::WaitEnded { names, session: id, request, outcome });
         }
-        let hold_reason = match reason {
-            EndReason::Killed | EndReason::Disconnected => reason,
-            _ => EndReason::SessionExpired,
-        };
         for (request, name) in session.holds() {
-            if reason == EndReason::Closed {
-                self.give_back(name, (id, request), true, events);
-            } else {
-                self.end_hold(name, (id, request), hold_reason, events);
-            }
+            self.end_hold_with_session(name, (id, request), reason, events);
         }
         events.push(Event::SessionEnded { session: id, public: session.public, reason });
+    }
+
+    /// Goes on with the sessions that are ending, as far as this entry may.
+    pub(crate) fn continue_endings(&mut self, events: &mut Vec<Event>) {
+        while let Some((_, id)) = self.ending_index().first().copied()
+            && self.ending_parts_left() > 0
+        {
+            self.end_parts(id, events);
+            self.finish_ending(events);
+        }
+    }
+
+    /// Ends the first parts of a session that is ending: its waits, then its holds.
+    fn end_parts(&mut self, id: SessionId, events: &mut Vec<Event>) {
+        while self.ending_parts_left() > 0
+            && let Some((request, wait)) =
+                self.session_map().get(&id).and_then(|it| it.waits.first())
+        {
+            let places = wait.places.as_slice().len();
+            self.spend_ending_parts(places);
+            self.end_wait_with_session(id, request, events);
+        }
+        let Some(reason) = self.ending_of(id) else { return };
+        let first = self.take_first_holds(id, self.ending_parts_left());
+        self.spend_ending_parts(first.len());
+        for (request, name) in first {
+            self.end_hold_with_session(&name, (id, request), reason, events);
+        }
+    }
+
+    /// Removes the session that is first in line if nothing is left of it, and those behind it likewise.
+    pub(crate) fn finish_ending(&mut self, events: &mut Vec<Event>) {
+        while let Some((_, id)) = self.ending_index().first().copied()
+            && let Some(session) = self.session_map().get(&id).filter(|it| it.part_count() == 0)
+            && let (Some(reason), public) = (session.ending, session.public)
+        {
+            self.remove_session(id);
+            events.push(Event::SessionEnded { session: id, public, reason });
+        }
+    }
+
+    /// Ends a wait of a session that is ending.
+    pub(crate) fn end_wait_with_session(
+        &mut self,
+        id: SessionId,
+        request: RequestId,
+        events: &mut Vec<Event>,
+    ) {
+        let Some(wait) = self.remove_wait(id, request) else { return };
+        let names = wait.names();
+        names.iter().for_each(|name| self.note_freed(name.clone()));
+        let outcome = Outcome::Rejected(Rejection::UnknownSession);
+        events.push(Event::WaitEnded { names, session: id, request, outcome });
+    }
+
+    /// Ends a hold of a session that has ended for this reason.
+    fn end_hold_with_session(
+        &mut self,
+        name: &LockName,
+        key: HoldKey,
+        reason: EndReason,
+        events: &mut Vec<Event>,
+    ) {
+        match reason {
+            EndReason::Closed => drop(self.give_back(name, key, true, events)),
+            EndReason::Killed | EndReason::Disconnected => {
+                self.end_hold(name, key, reason, events);
+            }
+            _ => self.end_hold(name, key, EndReason::SessionExpired, events),
+        }
+    }
+
+    /// The answer to a request of a session that is ending: that of one which has ended.
+    pub(crate) fn answer_of_ended(command: &Command, reason: EndReason) -> Outcome {
+        match command {
+            Command::OpenSession(_) => Outcome::Rejected(Rejection::SessionExists),
+            Command::DetachStream { .. } | Command::Abandon { .. } => Outcome::Done,
+            Command::Release { .. } if end_of(reason) == End::Closed => {
+                Outcome::Release(ReleaseAnswer::AlreadyReleased)
+            }
+            _ => Outcome::Rejected(Rejection::UnknownSession),
+        }
     }
 
     /// Ends a hold by a release, or by the close of its session.
@@ -150,8 +257,29 @@ impl LockTable {
             (hold.token == token).then(|| (name.clone(), hold.ends_by_max_hold()))
         });
         if let Some((name, by_max_hold)) = due {
+            if let Some(reason) = self.ending_of(id) {
+                return self.end_hold_with_session(&name, key, reason, events);
+            }
             let reason = if by_max_hold { EndReason::MaxHold } else { EndReason::Ttl };
             self.end_hold(&name, key, reason, events);
         }
     }
+
+    /// Ends a wait whose deadline has passed.
+    pub(crate) fn expire_wait(
+        &mut self,
+        id: SessionId,
+        request: RequestId,
+        events: &mut Vec<Event>,
+    ) {
+        if self.ending_of(id).is_some() {
+            self.end_wait_with_session(id, request, events);
+        } else {
+            self.end_wait(id, request, Reply::TimedOut, events);
+        }
+    }
+}
+
+fn end_of(reason: EndReason) -> End {
+    if reason == EndReason::Closed { End::Closed } else { End::Expired }
 }

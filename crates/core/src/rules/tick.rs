@@ -7,7 +7,6 @@ use crate::model::id::{FenceToken, RequestId, SessionId};
 use crate::model::name::LockName;
 use crate::model::outcome::Outcome;
 use crate::model::time::Span;
-use crate::state::answers::Reply;
 use crate::state::deadlines::Due;
 use crate::state::table::LockTable;
 
@@ -23,9 +22,7 @@ impl LockTable {
                 Due::Hold(session, request, token) => {
                     self.expire_hold(session, request, token, events);
                 }
-                Due::Wait(session, request) => {
-                    self.end_wait(session, request, Reply::TimedOut, events);
-                }
+                Due::Wait(session, request) => self.expire_wait(session, request, events),
             }
             #[cfg(feature = "planted")]
             self.forget_first_due_of_the_dead();
@@ -85,7 +82,7 @@ impl LockTable {
 
     fn grace_hold(&mut self, id: SessionId, request: RequestId, token: FenceToken, grace: Span) {
         let until = self.now().after(grace);
-        let Some(session) = self.session_map().get(&id) else { return };
+        let Some(session) = self.live_session(id) else { return };
         let is_meant = |name: &&LockName| {
             let hold = self.lock_map().get(*name).and_then(|lock| lock.hold((id, request)));
             hold.is_some_and(|hold| hold.token == token)

@@ -2,6 +2,7 @@
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
 use core::ops::{Deref, DerefMut};
 
 use crate::model::access::identity::Identity;
@@ -41,6 +42,8 @@ pub(crate) struct Rest {
     /// What it does is checked against the rights of this identity. Without one, nothing is.
     pub(crate) identity: Option<Box<Identity>>,
     pub(crate) opened_at: LogicalTime,
+    /// It has ended for this reason, and some of its holds and waits are left. See `rules/teardown.rs`.
+    pub(crate) ending: Option<EndReason>,
     /// None of its own tokens was as low: the highest when it was opened, or below that of a run of readers
     /// which began earlier and which it joined.
     pub(crate) below_own_tokens: u64,
@@ -83,6 +86,7 @@ impl Session {
             owner: open.owner,
             identity: open.identity,
             opened_at: now,
+            ending: None,
             below_own_tokens: last_token,
             holds: DenseMap::default(),
             hold_count: 0,
@@ -117,6 +121,11 @@ impl Session {
             && self.ttl == open.ttl
             && self.linger == open.linger
             && self.owner == open.owner
+    }
+
+    /// Its holds and queue places.
+    pub(crate) fn part_count(&self) -> usize {
+        self.hold_count + self.waits.place_count()
     }
 
     pub(crate) fn expiry_reason(&self) -> EndReason {
@@ -183,6 +192,25 @@ impl Rest {
             }
             _ => {}
         }
+    }
+
+    /// Removes the first so many. What an acquire-all holds is rebuilt at most once, however many of it are removed.
+    pub(crate) fn take_first_holds(&mut self, holds_max: usize) -> Vec<(RequestId, LockName)> {
+        let mut taken = Vec::new();
+        while taken.len() < holds_max {
+            let Some((request, names)) = self.holds.iter().next() else { break };
+            let (request, names) = (*request, names.clone());
+            let room = names.as_slice().len().min(holds_max - taken.len());
+            let (first, rest) = names.as_slice().split_at(room);
+            taken.extend(first.iter().map(|name| (request, name.clone())));
+            if rest.is_empty() {
+                self.holds.remove(&request);
+            } else {
+                self.holds.insert(request, rest.iter().cloned().collect());
+            }
+        }
+        self.hold_count -= taken.len();
+        taken
     }
 
     /// A hold was made exclusive by this request, and before by that one.

@@ -44,6 +44,10 @@ impl SessionWaits {
         self.by_request.get(&request).map(|wait| &**wait)
     }
 
+    pub(crate) fn first(&self) -> Option<(RequestId, &Wait)> {
+        self.iter().next()
+    }
+
     pub(crate) fn contains(&self, request: RequestId) -> bool {
         self.by_request.contains_key(&request)
     }

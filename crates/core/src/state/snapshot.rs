@@ -126,11 +126,28 @@ impl LockTable {
             }
             self.forget_unused();
         }
+        if crate::planted::Bug::EndingNotInSnapshot.is_active() {
+            for (_, id) in core::mem::take(&mut self.ending) {
+                self.forget_ending(id);
+            }
+            self.forget_unused();
+        }
         if crate::planted::Bug::DeadlinesNotRebuilt.is_active() {
             self.deadlines = Default::default();
         }
         self.recount();
         self
+    }
+
+    #[cfg(feature = "planted")]
+    fn forget_ending(&mut self, id: SessionId) {
+        let Some(session) = self.remove_session(id) else { return };
+        for (request, wait) in session.waits.iter() {
+            self.leave_queues(id, request, wait);
+        }
+        for (request, name) in session.holds() {
+            self.remove_hold(name, (id, request));
+        }
     }
 
     #[cfg(feature = "planted")]

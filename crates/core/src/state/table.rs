@@ -14,6 +14,7 @@ mod usage;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
+use crate::model::event::EndReason;
 use crate::model::id::{LogIndex, PublicSessionId, RequestId, SessionId};
 use crate::model::limits::Limits;
 use crate::model::name::LockName;
@@ -65,7 +66,10 @@ pub struct LockTable {
     pub(super) ownership: Ownership,
     // What follows can be computed from the above, and is not in the snapshot.
     pub(super) deadlines: Deadlines,
+    /// Those that have not ended.
     pub(super) public_ids: BTreeSet<(PublicSessionId, SessionId)>,
+    /// The sessions that have ended and have holds or waits left, by the time of their end.
+    pub(super) ending: BTreeSet<(LogicalTime, SessionId)>,
     pub(super) waiter_count: usize,
     /// Those with an identity. If there are none, nothing is checked.
     pub(super) identified_sessions: usize,
@@ -85,6 +89,10 @@ pub struct LockTable {
     search_budget: EntryBudget,
     search_cost: SearchCost,
     promotion_budget: EntryBudget,
+    /// For the holds and queue places of sessions that end in this entry.
+    fresh_end_budget: EntryBudget,
+    /// For those of sessions that are left in `ending`.
+    ending_budget: EntryBudget,
     compiled_grants: CompiledGrants,
 }
 
@@ -116,6 +124,7 @@ impl LockTable {
             compiled_grants: CompiledGrants::default(),
             deadlines: Deadlines::default(),
             public_ids: BTreeSet::new(),
+            ending: BTreeSet::new(),
             waiter_count: 0,
             identified_sessions: 0,
             usage: None,
@@ -128,6 +137,8 @@ impl LockTable {
             search_budget: EntryBudget::UNUSED,
             search_cost: SearchCost::default(),
             promotion_budget: EntryBudget::UNUSED,
+            fresh_end_budget: EntryBudget::UNUSED,
+            ending_budget: EntryBudget::UNUSED,
         }
     }
 
@@ -135,8 +146,27 @@ impl LockTable {
         &self.limits
     }
 
+    /// All sessions, also those that have ended and have holds or waits left.
     pub(crate) fn session_map(&self) -> &DenseMap<SessionId, Session> {
         &self.sessions
+    }
+
+    /// None if it has ended.
+    pub(crate) fn live_session(&self, id: SessionId) -> Option<&Session> {
+        self.sessions.get(&id).filter(|session| session.ending.is_none())
+    }
+
+    /// Why the session has ended, if it has holds or waits left.
+    pub(crate) fn ending_of(&self, id: SessionId) -> Option<EndReason> {
+        if self.ending.is_empty() {
+            return None;
+        }
+        self.sessions.get(&id)?.ending
+    }
+
+    /// Those that have ended and have holds or waits left, in the order in which they are taken up.
+    pub(crate) fn ending_index(&self) -> &BTreeSet<(LogicalTime, SessionId)> {
+        &self.ending
     }
 
     pub(crate) fn lock_map(&self) -> &DenseMap<LockName, Lock> {
@@ -224,10 +254,11 @@ impl LockTable {
     }
 
     /// The earliest of all deadlines: when the leader should write a [`Command::Tick`](crate::Command::Tick).
-    /// Promotions that are left for later go on with any entry, so a tick is due at once for them.
+    /// Promotions and ended sessions that are left for later go on with any entry, so a tick is due at once for them.
     pub fn next_deadline(&self) -> Option<LogicalTime> {
         let reopening = self.closed.first().map(|(until, _)| *until);
-        let deferred = (!self.deferred.is_empty()).then_some(self.now);
+        let is_work_left = !self.deferred.is_empty() || !self.ending.is_empty();
+        let deferred = is_work_left.then_some(self.now);
         let all = [self.deadlines.first(), reopening, self.freezes.first_end(), deferred];
         all.into_iter().flatten().min()
     }
@@ -244,16 +275,21 @@ impl LockTable {
     }
 
     pub fn session_count(&self) -> usize {
-        self.sessions.len()
+        self.sessions.len() - self.ending.len()
+    }
+
+    /// Sessions that have ended, and whose last holds and waits are left for later entries.
+    pub fn ending_session_count(&self) -> usize {
+        self.ending.len()
     }
 
     pub fn has_session(&self, id: SessionId) -> bool {
-        self.sessions.get(&id).is_some()
+        self.live_session(id).is_some()
     }
 
     /// Is this request answered, as far as that can be told? One that waits is not.
     pub fn has_answered(&self, session: SessionId, request: RequestId) -> bool {
-        let session = self.sessions.get(&session);
+        let session = self.live_session(session);
         session.is_some_and(|it| it.knows(request) && !it.waits.contains(request))
     }
 

@@ -291,6 +291,7 @@ fn set_limits(world: &mut World, arguments: &Arguments<'_>, output: &mut String)
             "reentries" => limits.reentries_max = value as u32,
             "stored-permits" => limits.stored_permits_max = value,
             "deadlock-walk" => limits.deadlock_walk_max = value,
+            "ended-parts-per-entry" => limits.ended_parts_per_entry_max = value,
             other => panic!("unknown limit {other}"),
         }
     }

@@ -211,8 +211,8 @@ impl TermTable {
     /// Ends what is due, as much as may be done in one go. More is due if that is not all.
     pub(super) fn run_due(&mut self, now: LogicalTime, streams: &mut Streams) {
         self.begin_entry(now);
-        // Or else promotions that were left for later would wait for the next entry, and be due meanwhile.
-        self.table.renew_promotion_budget();
+        // Or else promotions and ended sessions that were left for later would wait for the next entry, and be due meanwhile.
+        self.table.renew_budgets_of_deferred_work();
         self.end_due(now, streams);
     }
 

@@ -21,15 +21,20 @@ pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
         })
         .collect();
     let mut reasons = BTreeSet::new();
+    // A session may end some entries after the one that decides it.
+    let mut killed = BTreeSet::new();
+    let mut policy_ends_sessions = false;
     for entry in history.log() {
         let index = entry.index.0;
         let mut last: Option<&Action> = None;
-        let mut policy_ends_sessions = false;
         for event in &entry.events {
             match event {
-                Event::AccessChanged { change, .. } => policy_ends_sessions = change.end_sessions,
+                Event::AccessChanged { change, .. } => policy_ends_sessions |= change.end_sessions,
                 Event::Intervened(intervention) => {
                     last = Some(&intervention.action);
+                    if let Action::KillSession { session } = &intervention.action {
+                        killed.insert(*session);
+                    }
                     if !reasons.insert(&intervention.reason) {
                         let again = format!("at index {index} it is done again: {intervention:?}");
                         findings.add(again);
@@ -59,11 +64,9 @@ pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
                     }
                 }
                 Event::SessionEnded { session, public, reason: EndReason::Killed } => {
-                    let meant = matches!(last, Some(Action::KillSession { session: meant })
-                        if meant == public);
-                    if !meant && !policy_ends_sessions {
+                    if !killed.contains(public) && !policy_ends_sessions {
                         findings.add(format!(
-                            "{} was killed at index {index}, and no request meant it: {last:?}",
+                            "{} was killed at index {index}, and no request meant it",
                             Who(*session)
                         ));
                     }

@@ -1,23 +1,54 @@
-//! Nothing is granted to the dead: a session that has ended gets no lock and no place in a queue, and when it
-//! ends, its holds and waits have ended.
+//! Nothing is granted to the dead: a session that has ended gets no lock and no place in a queue. Its holds and waits may
+//! end some entries after that; the event of its end comes when all have ended. From the entry in which an operator kills
+//! a session, or from the answer that it is closed, it counts as ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use holdfast_core::{Event, LockName, SessionId};
+use holdfast_core::command::Action;
+use holdfast_core::{Event, LockName, Outcome, PublicSessionId, SessionId};
 
 use super::evidence::Evidence;
 use super::findings::{Findings, Which, Who};
-use crate::history::Violation;
+use crate::history::{Output, RealTime, Violation};
 
 pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
     let mut findings = Findings::of("validity");
     // Each session that lives, with what it holds and waits for.
     let mut living: BTreeMap<SessionId, BTreeSet<(What, &LockName, u64)>> = BTreeMap::new();
+    let mut shown_as: BTreeMap<PublicSessionId, Vec<SessionId>> = BTreeMap::new();
+    let mut killed: BTreeSet<SessionId> = BTreeSet::new();
+    let closed: BTreeMap<SessionId, RealTime> = history
+        .operations
+        .iter()
+        .filter_map(|operation| match operation.returned {
+            Some((at, Output::Outcome(Outcome::SessionClosed))) => Some((operation.session, at)),
+            _ => None,
+        })
+        .collect();
     for entry in history.log() {
         let index = entry.index.0;
         for event in &entry.events {
+            let is_over = |session: &SessionId| {
+                killed.contains(session)
+                    || closed.get(session).is_some_and(|at| *at < entry.first_applied)
+            };
+            if let Event::Granted { session, .. } | Event::Queued { session, .. } = event
+                && is_over(session)
+            {
+                findings.add(format!(
+                    "{} had ended before index {index}, and then: {event:?}",
+                    Who(*session)
+                ));
+            }
             let (session, change) = match event {
-                Event::SessionOpened { session, .. } => {
+                Event::Intervened(intervention) => {
+                    if let Action::KillSession { session } = intervention.action {
+                        killed.extend(shown_as.get(&session).into_iter().flatten());
+                    }
+                    continue;
+                }
+                Event::SessionOpened { session, public, .. } => {
+                    shown_as.entry(*public).or_default().push(*session);
                     if living.insert(*session, BTreeSet::new()).is_some() {
                         findings.add(format!("{} opened twice, at index {index}", Who(*session)));
                     }
@@ -73,7 +104,6 @@ pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
                 | Event::Converted { .. }
                 | Event::Proclaimed { .. }
                 | Event::Reopened { .. }
-                | Event::Intervened(_)
                 | Event::AccessChanged { .. }
                 | Event::OwnershipChanged { .. }
                 | Event::Thawed { .. } => continue,
@@ -105,7 +135,8 @@ enum Change<'a> {
 mod tests {
     use super::check;
     use crate::check::test_history::*;
-    use holdfast_core::{EndReason, Outcome, Rejection};
+    use holdfast_core::command::Action;
+    use holdfast_core::{EndReason, Outcome, PublicSessionId, Rejection};
 
     fn a_holder_and_a_waiter() -> TestHistory {
         let mut story = TestHistory::default();
@@ -141,6 +172,18 @@ mod tests {
         story.log(4, [ended(2, EndReason::Ttl)]);
         story.log(5, [ended(1, EndReason::Closed)]);
         assert_eq!(check(&story.evidence()).len(), 2);
+    }
+
+    #[test]
+    fn a_session_that_was_killed_may_end_later_and_is_granted_nothing_meanwhile() {
+        let mut story = a_holder_and_a_waiter();
+        story.log(4, [intervened(Action::KillSession { session: PublicSessionId(2) })]);
+        story.log(5, [wait_ended("a", 2, 1, gone()), ended(2, EndReason::Killed)]);
+        assert_eq!(check(&story.evidence()), []);
+        let mut story = a_holder_and_a_waiter();
+        story.log(4, [intervened(Action::KillSession { session: PublicSessionId(2) })]);
+        story.log(5, [released("a", 1, 1, 1), granted("a", 2, 1, 2)]);
+        assert_eq!(check(&story.evidence()).len(), 1);
     }
 
     #[test]

@@ -377,12 +377,16 @@ impl Running {
         if self.leadership.is_here {
             outputs.push(Output::Committed { term: self.leadership.term });
         }
-        if index.is_multiple_of(DIGEST_EVERY) && index != self.digested_at {
+        let is_digested = index.is_multiple_of(DIGEST_EVERY) && index != self.digested_at;
+        // A session is ending for a few entries only.
+        if (is_digested || table.ending_session_count() > 0)
+            && let Err(contradiction) = table.check()
+        {
+            let what = format!("its table contradicts itself: {contradiction}");
+            outputs.push(Output::Broken { checker: "replica", what });
+        }
+        if is_digested {
             self.digested_at = index;
-            if let Err(contradiction) = table.check() {
-                let what = format!("its table contradicts itself: {contradiction}");
-                outputs.push(Output::Broken { checker: "replica", what });
-            }
             let shown = hidden_names::first_shown(table, index / DIGEST_EVERY);
             outputs.extend(shown.map(|what| Output::Broken { checker: "hidden names", what }));
             let (at, digest) = (table.now(), table.digest().0);

@@ -163,9 +163,17 @@ impl LockTable {
             let what = String::from("a session has an identity before the rules know of any");
             return Err(DecodeError::Inconsistent(what));
         }
+        if session.ending.is_some() && self.rules < RulesVersion::EIGHT {
+            let what = String::from("a session is ending before the rules know of that");
+            return Err(DecodeError::Inconsistent(what));
+        }
         self.identified_sessions += usize::from(session.identity.is_some());
-        self.deadlines.insert(session.deadline, Due::Session(id));
-        self.public_ids.insert((session.public, id));
+        if session.ending.is_some() {
+            self.ending.insert((session.deadline, id));
+        } else {
+            self.deadlines.insert(session.deadline, Due::Session(id));
+            self.public_ids.insert((session.public, id));
+        }
         self.sessions.push_last(id, session);
         Ok(id)
     }

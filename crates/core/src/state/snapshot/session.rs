@@ -6,6 +6,7 @@ use super::answer;
 use crate::model::access::identity::Identity;
 use crate::model::codec::{DecodeError, Reader, Sink, in_order};
 use crate::model::command::{OpenSession, Owner};
+use crate::model::event::EndReason;
 use crate::model::id::{FenceToken, PublicSessionId, RequestId, SessionId, StreamId};
 use crate::model::time::{LogicalTime, Span};
 use crate::state::answers::Answers;
@@ -15,6 +16,27 @@ use crate::state::session::Session;
 const LOST_SHARED: u8 = 2;
 /// Added as well: its identity follows that.
 const HAS_IDENTITY: u8 = 4;
+/// Added as well: it has ended, and the reason follows that.
+const IS_ENDING: u8 = 8;
+const FLAGS_MAX: u8 = 15;
+
+/// Why sessions end, by the codes of the reasons.
+const REASONS: [EndReason; 4] =
+    [EndReason::Ttl, EndReason::Closed, EndReason::Disconnected, EndReason::Killed];
+
+fn code_of(reason: EndReason) -> u8 {
+    match reason {
+        EndReason::Closed => 1,
+        EndReason::Disconnected => 2,
+        EndReason::Killed => 3,
+        EndReason::Ttl
+        | EndReason::MaxHold
+        | EndReason::SessionExpired
+        | EndReason::Broken
+        | EndReason::Wounded
+        | EndReason::Transferred => 0,
+    }
+}
 
 pub(super) fn write(session: &Session, sink: &mut impl Sink) {
     session.public.encode(sink);
@@ -29,6 +51,7 @@ pub(super) fn write(session: &Session, sink: &mut impl Sink) {
     let mut flags = u8::from(session.connected);
     flags |= if lost_shared { LOST_SHARED } else { 0 };
     flags |= if session.identity.is_some() { HAS_IDENTITY } else { 0 };
+    flags |= if session.ending.is_some() { IS_ENDING } else { 0 };
     sink.u8(flags);
     sink.u8(u8::from(session.graced));
     sink.u8(u8::from(session.lingering));
@@ -45,6 +68,9 @@ pub(super) fn write(session: &Session, sink: &mut impl Sink) {
     }
     if let Some(identity) = &session.identity {
         identity.write(sink);
+    }
+    if let Some(reason) = session.ending {
+        sink.u8(code_of(reason));
     }
     sink.varint(session.answers.acked_through().0);
     sink.count(session.answers.len());
@@ -69,7 +95,7 @@ pub(super) fn read(reader: &mut Reader<'_>, version: u8) -> Result<Session, Deco
     let mut session = Session::new(open, opened_at, below_own_tokens);
     session.deadline = LogicalTime::from_ms(reader.varint()?);
     let flags = reader.u8()?;
-    if flags > 1 && version < 4 || flags > 7 {
+    if flags > 1 && version < 4 || flags > FLAGS_MAX {
         return Err(DecodeError::UnknownTag { what: "session", tag: flags });
     }
     session.connected = flags & 1 == 1;
@@ -95,6 +121,12 @@ pub(super) fn read(reader: &mut Reader<'_>, version: u8) -> Result<Session, Deco
     }
     if flags & HAS_IDENTITY != 0 {
         session.identity = Some(Identity::read(reader)?);
+    }
+    if flags & IS_ENDING != 0 {
+        let tag = reader.u8()?;
+        let reason = REASONS.get(usize::from(tag));
+        let unknown = DecodeError::UnknownTag { what: "reason of a session's end", tag };
+        session.ending = Some(*reason.ok_or(unknown)?);
     }
     session.answers = Answers::restored(RequestId(reader.varint()?));
     let mut last = None;

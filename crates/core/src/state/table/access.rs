@@ -38,7 +38,8 @@ impl LockTable {
         if self.identified_sessions == 0 {
             return None;
         }
-        let identity = self.sessions.get(&id)?.identity.as_deref()?;
+        let session = self.sessions.get(&id).filter(|session| session.ending.is_none())?;
+        let identity = session.identity.as_deref()?;
         Some(self.compiled_grants.of(&self.access, self.rules, identity))
     }
 

@@ -45,14 +45,33 @@ impl LockTable {
         self.search_cost.skipped += skipped;
     }
 
-    /// For a table without a log: what follows in this entry may take as many steps for promotions as a new entry.
-    pub fn renew_promotion_budget(&mut self) {
+    /// For a table without a log: what earlier entries have left may cost as much in this entry as in a new one.
+    pub fn renew_budgets_of_deferred_work(&mut self) {
         self.promotion_budget = EntryBudget::UNUSED;
+        self.ending_budget = EntryBudget::UNUSED;
     }
 
     /// What the promotions of this entry may still cost.
     pub(crate) fn promotion_steps(&self) -> usize {
         self.promotion_budget.left(self.entry(), self.limits.promotion_walk_max)
+    }
+
+    /// May a session with so many holds and queue places end at once?
+    pub(crate) fn may_end_at_once(&mut self, parts: usize) -> bool {
+        let left = self.fresh_end_budget.left(self.entry(), self.limits.ended_parts_per_entry_max);
+        let Some(rest) = left.checked_sub(parts) else { return false };
+        self.fresh_end_budget.set_left(self.entry(), rest);
+        true
+    }
+
+    /// How many holds and queue places of sessions that earlier entries have ended this entry may still end.
+    pub(crate) fn ending_parts_left(&self) -> usize {
+        self.ending_budget.left(self.entry(), self.limits.ended_parts_per_entry_max)
+    }
+
+    pub(crate) fn spend_ending_parts(&mut self, parts: usize) {
+        let left = self.ending_parts_left().saturating_sub(parts);
+        self.ending_budget.set_left(self.entry(), left);
     }
 
     pub(crate) fn spend_promotion_steps(&mut self, steps: usize) {

@@ -1,5 +1,8 @@
 //! Holds that come, change and go, with their deadlines and bytes.
 
+use alloc::vec::Vec;
+
+use crate::model::id::{RequestId, SessionId};
 use crate::model::name::LockName;
 use crate::state::deadlines::Due;
 use crate::state::hold::{Hold, HoldKey};
@@ -51,6 +54,17 @@ impl LockTable {
             self.deadlines.remove(deadline, Due::Hold(hold.session, hold.request, hold.token));
         }
         Some(hold)
+    }
+
+    /// The first so many holds of a session that is ending. The session has them no more; the caller removes each from
+    /// its lock.
+    pub(crate) fn take_first_holds(
+        &mut self,
+        id: SessionId,
+        holds_max: usize,
+    ) -> Vec<(RequestId, LockName)> {
+        let session = self.sessions.get_mut(&id);
+        session.map_or(Vec::new(), |session| session.take_first_holds(holds_max))
     }
 
     pub(crate) fn change_hold<R>(

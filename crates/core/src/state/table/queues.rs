@@ -39,7 +39,7 @@ impl LockTable {
     /// Adds a wait whose queue places are taken already.
     pub(crate) fn add_wait(&mut self, id: SessionId, request: RequestId, wait: Wait) {
         let actor = (id, wait.actor);
-        let waited = self.waits_of(actor).next().is_some();
+        let waited = self.all_waits_of(actor).next().is_some();
         let before = if waited { self.place_if_only(actor) } else { None };
         self.deadlines.insert(wait.deadline, Due::Wait(id, request));
         let places = wait.places.as_slice();
@@ -112,15 +112,21 @@ impl LockTable {
         Some(to)
     }
 
-    /// The waits of an actor.
+    /// The waits of an actor that may be granted. One whose session has ended waits for nothing.
     pub(crate) fn waits_of(&self, actor: Actor) -> impl Iterator<Item = (RequestId, &Wait)> {
+        let (id, actor) = actor;
+        self.live_session(id).into_iter().flat_map(move |session| session.waits.of(actor))
+    }
+
+    /// The waits of an actor that stand in queues.
+    pub(crate) fn all_waits_of(&self, actor: Actor) -> impl Iterator<Item = (RequestId, &Wait)> {
         let (id, actor) = actor;
         self.sessions.get(&id).into_iter().flat_map(move |session| session.waits.of(actor))
     }
 
     /// The place of an actor, if it has only one.
     pub(crate) fn place_if_only(&self, actor: Actor) -> Option<QueuePlace> {
-        let mut waits = self.waits_of(actor);
+        let mut waits = self.all_waits_of(actor);
         match (waits.next()?.1.places.as_slice(), waits.next()) {
             ([place], None) => Some(place.clone()),
             _ => None,

@@ -1,5 +1,6 @@
 //! Sessions that come, change and go.
 
+use crate::model::event::EndReason;
 use crate::model::id::{PublicSessionId, SessionId};
 use crate::model::limits::Limits;
 use crate::model::rules_version::RulesVersion;
@@ -26,17 +27,35 @@ impl LockTable {
         self.count_session(&session, false);
         self.size = self.size.saturating_sub(session.size_bytes());
         self.identified_sessions -= usize::from(session.identity.is_some());
-        self.deadlines.remove(session.deadline, Due::Session(id));
-        self.public_ids.remove(&(session.public, id));
+        if session.ending.is_some() {
+            self.ending.remove(&(session.deadline, id));
+        } else {
+            self.deadlines.remove(session.deadline, Due::Session(id));
+            self.public_ids.remove(&(session.public, id));
+        }
         Some(session)
     }
 
-    /// Changes how long a session lives, or by which stream it came: nothing that has a size.
+    /// The session has ended now. It is kept for its holds and waits, which are left for later entries.
+    pub(crate) fn set_ending(&mut self, id: SessionId, reason: EndReason) {
+        self.count_session_out(id);
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        self.deadlines.remove(session.deadline, Due::Session(id));
+        self.public_ids.remove(&(session.public, id));
+        session.ending = Some(reason);
+        session.deadline = self.now;
+        session.connected = false;
+        self.ending.insert((self.now, id));
+    }
+
+    /// Changes how long a session lives, or by which stream it came: nothing that has a size. One that has ended stays
+    /// as it is.
     pub(crate) fn change_lease<R>(
         &mut self,
         id: SessionId,
         change: impl FnOnce(&mut Session) -> R,
     ) -> Option<R> {
+        self.live_session(id)?;
         let session = self.sessions.get_mut(&id)?;
         let before = session.deadline;
         let changed = change(session);

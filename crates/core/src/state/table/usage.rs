@@ -69,6 +69,15 @@ impl LockTable {
         }
     }
 
+    /// The session has ended. What it holds and where it waits counts until that ends.
+    pub(super) fn count_session_out(&mut self, id: SessionId) {
+        if let Some(usage) = &mut self.usage
+            && let Some(session) = self.sessions.get(&id)
+        {
+            usage.take_from_principal(principal_of(session), Used::SESSION);
+        }
+    }
+
     pub(super) fn count_session(&mut self, session: &Session, is_new: bool) {
         if let Some(usage) = &mut self.usage {
             let (principal, used) = (principal_of(session), used_by(session));
@@ -84,9 +93,10 @@ fn principal_of(session: &Session) -> Option<&Principal> {
     session.identity.as_deref().map(|identity| &identity.principal)
 }
 
-/// The session itself, what it holds, and the places where it waits.
+/// The session itself unless it has ended, what it holds, and the places where it waits.
 fn used_by(session: &Session) -> Used {
     let holds = Used::HOLD.times(session.hold_count() as u64);
     let places = session.waits.iter().map(|(_, wait)| wait.places.as_slice().len() as u64).sum();
-    Used::SESSION.plus(holds).plus(Used::PLACE.times(places))
+    let own = if session.ending.is_none() { Used::SESSION } else { Used::default() };
+    own.plus(holds).plus(Used::PLACE.times(places))
 }
