@@ -30,10 +30,11 @@ class Server:
     def __init__(self, binary: str, directory: str, nodes: int = 1) -> None:
         self._binary = binary
         self._process: Optional[subprocess.Popen[str]] = None
-        for _ in range(5):
-            port = _free_ports()
+        for attempt in range(5):
+            port = _free_ports(nodes)
             self.endpoint = ",".join(f"127.0.0.1:{port + 10 * node}" for node in range(nodes))
-            if self._start(port, directory, nodes):
+            # A directory belongs to the ports that its nodes had first.
+            if self._start(port, os.path.join(directory, str(attempt)), nodes):
                 return
         raise RuntimeError("no holdfast node could be started")
 
@@ -86,14 +87,16 @@ class Server:
                 process.stdout.close()
 
 
-def _free_ports() -> int:
-    """A port that is free, and the one after it, which peers use."""
+def _free_ports(nodes: int = 1) -> int:
+    """A port that is free, as is the one after it, which peers use. Further nodes have ports 10 higher."""
     while True:
         held: List[socket.socket] = []
         try:
             held.append(socket.create_server(("127.0.0.1", 0)))
             port = int(held[0].getsockname()[1])
-            held.append(socket.create_server(("127.0.0.1", port + 1)))
+            others = [10 * node + part for node in range(nodes) for part in (0, 1)][1:]
+            for other in others:
+                held.append(socket.create_server(("127.0.0.1", port + other)))
             return port
         except (OSError, OverflowError):
             continue
