@@ -123,10 +123,6 @@ pub enum Bug {
     EpochNotRaised,
     /// The refusal of a lock of another group is kept, and the retry gets it although the slot has come.
     WrongGroupKeptAsAnswer,
-    /// A wait of a session that is ending is granted.
-    EndingWaitGranted,
-    /// A request of a session that is ending is carried out.
-    EndingSessionServed,
     /// What is left of a session that is ending is not in the snapshot.
     EndingNotInSnapshot,
 }

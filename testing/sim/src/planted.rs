@@ -230,8 +230,6 @@ mutants! {
     "grant-without-ownership" in "core/state/ownership.rs": Core(core::GrantWithoutOwnership) under SLOTS_TAKEN;
     "epoch-not-raised" in "core/rules/ownership.rs": Core(core::EpochNotRaised) under SLOTS_TAKEN;
     "wrong-group-kept-as-answer" in "core/rules/ownership.rs": Core(core::WrongGroupKeptAsAnswer) under SLOTS_TAKEN;
-    "ending-wait-granted" in "core/rules/promotion.rs": Core(core::EndingWaitGranted);
-    "ending-session-served" in "core/rules/apply.rs": Core(core::EndingSessionServed);
     "ending-not-in-snapshot" in "core/state/snapshot.rs": Core(core::EndingNotInSnapshot);
     "expiry-keeps-bytes" in "core/rules/teardown.rs": Core(core::ExpiryKeepsBytes);
     "rules-before-all-read-them" in "replica/replica/rules.rs": Replica(replica::RulesBeforeAllReadThem);

@@ -34,9 +34,6 @@ impl LockTable {
             self.touch(session);
         }
         let sender_ended = command.session().and_then(|session| self.ending_of(session));
-        #[cfg(feature = "planted")]
-        let sender_ended =
-            sender_ended.filter(|_| !crate::planted::Bug::EndingSessionServed.is_active());
         let in_tick = command == Command::Tick;
         let before = events.len();
         let checked = command.check_under(self.limits(), self.rules());
