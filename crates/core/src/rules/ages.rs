@@ -53,8 +53,7 @@ impl LockTable {
         let conflicting = if share(lock.mode(), mode) { 0 } else { lock.holder_count() };
         let is_older = lock.holds().take(steps.min(conflicting)).any(|hold| {
             looked_at += 1;
-            // One whose session has ended waits for nothing, so a wait for it cannot close a cycle.
-            self.ending_of(hold.session).is_none() && self.age_of_hold(hold) < age
+            self.age_of_hold(hold) < age
         });
         let last = lock.queue().last_wait_die();
         let is_older = is_older || last.is_some_and(|last| self.age_of_waiter(last) < age);
