@@ -63,13 +63,13 @@ pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
                         ));
                     }
                 }
-                Event::SessionEnded { session, public, reason: EndReason::Killed } => {
-                    if !killed.contains(public) && !policy_ends_sessions {
-                        findings.add(format!(
-                            "{} was killed at index {index}, and no request meant it",
-                            Who(*session)
-                        ));
-                    }
+                Event::SessionEnded { session, public, reason: EndReason::Killed }
+                    if !killed.contains(public) && !policy_ends_sessions =>
+                {
+                    findings.add(format!(
+                        "{} was killed at index {index}, and no request meant it",
+                        Who(*session)
+                    ));
                 }
                 _ => {}
             }
