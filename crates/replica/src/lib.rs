@@ -30,6 +30,7 @@ mod clock;
 mod config;
 mod consensus;
 mod effect;
+mod found;
 mod id;
 mod leader_time;
 mod log_store;
@@ -46,6 +47,7 @@ pub use backup::{BackupError, BackupHeader, BodyCheck};
 pub use config::ReplicaConfig;
 pub use consensus::MessageError;
 pub use effect::{Effect, Leadership, Outgoing, Ticket, Turn, Unavailable};
+pub use found::found_group;
 pub use id::{ClusterId, DirectoryId, GroupId, NodeId};
 pub use log_store::{Durable, HardState, LogEntry, SnapshotFile};
 pub use membership::{

@@ -288,7 +288,11 @@ mod tests {
     fn complaint(is_halted: bool) -> Option<Output> {
         let mut ledger = CallLedger::default();
         ledger.heartbeat(SESSION, Duration::from_secs(1), is_halted);
-        ledger.closed(StreamKey { session: SESSION, stream: StreamId(1) });
+        ledger.closed(StreamKey {
+            group: super::super::log::GROUP,
+            session: SESSION,
+            stream: StreamId(1),
+        });
         ledger.turn_began = Duration::from_secs(7);
         ledger.complaint_about_deferred()
     }

@@ -155,7 +155,7 @@ impl Node {
                 Incoming::Request(request) => self.request(running, request, now, outputs),
                 Incoming::SnapshotDue(file) => self.save_snapshot(running, &file, outputs)?,
                 Incoming::StreamEnded(EndedStream { session, stream, is_client_gone }) => {
-                    let key = StreamKey { session, stream };
+                    let key = StreamKey { group: GROUP, session, stream };
                     running.ledger.closed(key);
                     engine.stream_closed(key, is_client_gone);
                 }
@@ -168,7 +168,7 @@ impl Node {
                     engine.call(GROUP, *command, Caller::Administrator, None);
                 }
                 Incoming::Backup => engine.read(GROUP, Query::Snapshot, Reader::Backup),
-                Incoming::Removed => engine.removed(),
+                Incoming::Removed => engine.removed(GROUP),
             }
         }
         Ok(())
@@ -235,7 +235,7 @@ impl Node {
                 }
             };
         };
-        let stream = StreamKey { session: reply_to.session, stream };
+        let stream = StreamKey { group: GROUP, session: reply_to.session, stream };
         if ledger.opens(stream) {
             engine.stream_opened(stream, ClientStream { key: stream, client: reply_to.client });
         }
@@ -243,10 +243,10 @@ impl Node {
         match body {
             Body::Command(touch @ Command::Touch { .. }) if ledger.deferrable.contains(&stream) => {
                 ledger.heartbeat(stream.session, now, engine.is_halted());
-                engine.defer(stream, GROUP, vec![(number, touch)]);
+                engine.defer(stream, vec![(number, touch)]);
             }
-            Body::Command(command) => engine.frame(stream, GROUP, vec![(number, command)]),
-            Body::Status(name) => engine.read_statuses(stream, GROUP, vec![(number, name)]),
+            Body::Command(command) => engine.frame(stream, vec![(number, command)]),
+            Body::Status(name) => engine.read_statuses(stream, vec![(number, name)]),
         }
     }
 
@@ -323,7 +323,7 @@ impl Running {
         if applied > applied_before {
             let installed = self.installed.take_if(|index| *index <= applied);
             if installed.is_none() {
-                let events = self.engine.events();
+                let events = self.engine.events(GROUP).map_or(&[][..], |events| events);
                 outputs.extend(publish::check_count(published, now_published, events));
             }
             // A table that was received counts from zero.
@@ -354,7 +354,7 @@ impl Running {
 
     fn note_events(&mut self, installed: Option<u64>, outputs: &mut Vec<Output>) {
         let table_time = self.engine.replica(GROUP).map(|replica| replica.table().now());
-        let events = self.engine.events();
+        let Some(events) = self.engine.events(GROUP) else { return };
         if let Some(index) = installed {
             // Entries after the snapshot may have been applied in the same turn.
             let at = events.first().map(|(_, at, _)| *at).or(table_time).unwrap_or_default();
