@@ -33,6 +33,8 @@ pub enum Bug {
     LostGroupEndsAllStreams,
     /// A node that loses the leadership of a group forgets the callers of other groups that wait in queues.
     LostGroupForgetsOtherCallers,
+    /// A node takes no commands as long as one of its groups has no leader.
+    LostGroupStopsOthers,
 }
 
 const NONE: u8 = u8::MAX;

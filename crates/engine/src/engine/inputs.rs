@@ -216,6 +216,10 @@ impl<H: Host> Engine<H> {
 
     /// Why no command is accepted now.
     fn refusal(&self, group: GroupId) -> Option<Unavailable> {
+        let has_leader = |group: &Group<H>| group.replica.leadership().leader.is_some();
+        if Bug::LostGroupStopsOthers.is_active() && !self.groups.iter().all(has_leader) {
+            return Some(Unavailable::NotLeader { leader: None });
+        }
         match (&self.halt, self.stop_by) {
             (Some(halt), _) => Some(halt.reason),
             (None, Some(_)) => Some(Unavailable::ShuttingDown),
