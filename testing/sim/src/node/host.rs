@@ -320,6 +320,30 @@ mod tests {
     }
 
     #[test]
+    fn a_caller_that_is_told_of_a_lost_leadership_is_found_unless_the_leadership_has_changed() {
+        let reply_to = ReplyTo {
+            client: 0,
+            group: GroupId(2),
+            session: SESSION,
+            stream: None,
+            request: RequestId(1),
+            sent: crate::history::RealTime(0),
+            via: None,
+        };
+        for has_changed in [false, true] {
+            let mut ledger = CallLedger::default();
+            let lost = Unavailable::LeadershipLost { leader: None };
+            ledger.answer_call(reply_to, EngineAnswer::failed(lost));
+            if has_changed {
+                ledger.leadership_changed();
+            }
+            let complaint = ledger.complaint_about_wrong_loss(GroupId(2));
+            assert_eq!(complaint.is_none(), has_changed);
+            assert!(ledger.complaint_about_wrong_loss(GroupId(2)).is_none(), "once");
+        }
+    }
+
+    #[test]
     fn a_heartbeat_that_a_halted_engine_refused_is_not_deferred() {
         assert!(complaint(true).is_none());
     }
