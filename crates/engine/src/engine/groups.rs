@@ -88,10 +88,10 @@ impl<H: Host> Groups<H> {
 
     /// All groups get an input.
     pub(super) fn inputs(&mut self) -> impl Iterator<Item = &mut Group<H>> {
-        self.all.iter_mut().map(|group| {
+        for group in &mut self.all {
             group.has_input = true;
-            group
-        })
+        }
+        self.all.iter_mut()
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Group<H>> {
