@@ -250,6 +250,7 @@ impl<H: Host> Engine<H> {
     }
 
     fn begin_turns(&mut self) {
+        self.groups.add_late();
         let mut reads = Vec::new();
         for number in 0..self.groups.ready_count() {
             let Some(Group { id, replica, .. }) = self.groups.ready(number) else { continue };

@@ -43,8 +43,10 @@ impl<H: Host> Group<H> {
 pub(super) struct Groups<H: Host> {
     /// In the order of their ids.
     all: Vec<Group<H>>,
-    /// The places of the groups that the present turn touches.
+    /// The places of the groups that the present turn touches, in order.
     ready: Vec<usize>,
+    /// The places of groups whose input came after `ready` was chosen.
+    late: Vec<usize>,
 }
 
 impl<H: Host> Groups<H> {
@@ -62,7 +64,8 @@ impl<H: Host> Groups<H> {
         };
         let mut all: Vec<Group<H>> = replicas.into_iter().map(group).collect();
         all.sort_by_key(|group| group.id);
-        Groups { all, ready: Vec::new() }
+        let late = (0..all.len()).collect();
+        Groups { all, ready: Vec::new(), late }
     }
 
     fn place(&self, id: GroupId) -> Option<usize> {
@@ -81,15 +84,20 @@ impl<H: Host> Groups<H> {
 
     /// The group gets an input, so that the next turn touches it.
     pub(super) fn input(&mut self, id: GroupId) -> Option<&mut Group<H>> {
-        let group = self.get_mut(id)?;
-        group.has_input = true;
+        let place = self.place(id)?;
+        let group = self.all.get_mut(place)?;
+        if !std::mem::replace(&mut group.has_input, true) {
+            self.late.push(place);
+        }
         Some(group)
     }
 
     /// All groups get an input.
     pub(super) fn inputs(&mut self) -> impl Iterator<Item = &mut Group<H>> {
-        for group in &mut self.all {
-            group.has_input = true;
+        for (place, group) in self.all.iter_mut().enumerate() {
+            if !std::mem::replace(&mut group.has_input, true) {
+                self.late.push(place);
+            }
         }
         self.all.iter_mut()
     }
@@ -101,10 +109,20 @@ impl<H: Host> Groups<H> {
     /// Begins a turn: it touches the groups with input, those whose time has come, and those that `is_wanted` names.
     pub(super) fn choose_ready(&mut self, now: Duration, is_wanted: impl Fn(&Group<H>) -> bool) {
         self.ready.clear();
+        self.late.clear();
         for (place, group) in self.all.iter_mut().enumerate() {
             if group.has_input || group.due <= now || is_wanted(group) {
                 group.has_input = false;
                 self.ready.push(place);
+            }
+        }
+    }
+
+    /// Begins a pass: it also touches groups that have had input since the turn began. The next turn gives them the time.
+    pub(super) fn add_late(&mut self) {
+        for place in self.late.drain(..) {
+            if let Err(at) = self.ready.binary_search(&place) {
+                self.ready.insert(at, place);
             }
         }
     }

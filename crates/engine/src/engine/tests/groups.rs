@@ -472,6 +472,27 @@ fn a_turn_touches_only_groups_with_input_or_a_due_tick() {
 }
 
 #[test]
+fn an_input_after_the_time_was_given_is_in_the_next_pass() {
+    let mut cluster = Cluster::new(1, 2);
+    cluster.run_for(TICK);
+    let now = cluster.now + Duration::from_millis(1);
+    let engine = &mut cluster.node(NodeId(1)).engine;
+    engine.handle_time(Now { monotonic: now, boot: BootTime(now), is_tier_in_use: false });
+    engine.call(SECOND, touch(), 1, None);
+    let mut steps = Vec::new();
+    while steps.last() != Some(&Step::Rest) {
+        assert!(steps.len() < 100, "{steps:?}");
+        steps.push(engine.advance(now).unwrap());
+        engine.take_effects(&mut Vec::new());
+        if steps.last() == Some(&Step::Write) {
+            assert!(engine.turns().iter().all(|(group, _)| *group == SECOND));
+            engine.disk_done(now, &[]);
+        }
+    }
+    assert!(steps.contains(&Step::Write), "{steps:?}");
+}
+
+#[test]
 fn a_heartbeat_to_one_group_is_applied_in_that_group_only() {
     let mut cluster = Cluster::new(1, 2);
     let node = NodeId(1);
