@@ -3,13 +3,15 @@
 use holdfast_core::{
     EndReason, FenceToken, LockName, LogicalTime, Outcome, RequestId, SessionId, Span, StreamId,
 };
-use holdfast_replica::{ChangeRefusal, NodeId};
+use holdfast_replica::{ChangeRefusal, GroupId, NodeId};
 
 use crate::query::ReadAnswer;
 
-/// One stream of one session.
+/// One stream of one session in one group. A session may have the same id in several groups: these are different
+/// streams, even if one connection carries them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamKey {
+    pub group: GroupId,
     pub session: SessionId,
     pub stream: StreamId,
 }
@@ -149,7 +151,11 @@ mod tests {
     #[test]
     fn a_late_copy_on_an_older_stream_does_not_take_the_answer_of_a_newer_one() {
         let on = |stream| ReplyTo::Stream {
-            stream: StreamKey { session: SessionId(1), stream: StreamId(stream) },
+            stream: StreamKey {
+                group: GroupId::FIRST,
+                session: SessionId(1),
+                stream: StreamId(stream),
+            },
             request: RequestId(5),
         };
         assert!(on(9).supersedes(&on(8)) && on(9).supersedes(&on(9)));

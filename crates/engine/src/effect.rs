@@ -54,17 +54,19 @@ pub enum Effect<H: Host> {
         group: GroupId,
         index: u64,
     },
-    /// `Engine::events` has the events since the last time, for watches, audit file and Kafka. `publication` is how far
-    /// the Kafka publisher is, by the log.
+    /// `Engine::events` has the group's events since the last time, for watches, audit file and Kafka. `publication` is
+    /// how far the Kafka publisher is, by the log.
     Publish {
+        group: GroupId,
         publication: Option<Publication>,
     },
     LeadershipChanged {
         group: GroupId,
         leadership: Leadership,
     },
-    /// The members from this log entry on.
+    /// The members of the group from this log entry on.
     MembershipChanged {
+        group: GroupId,
         index: u64,
         members: Membership,
     },
@@ -76,10 +78,10 @@ pub enum Effect<H: Host> {
     Tier(TierChange),
 }
 
-/// A change that concerns the efficiency tier.
+/// A change that concerns the efficiency tier. The tier follows the root group: its leadership and its sessions.
 #[derive(Debug)]
 pub enum TierChange {
-    /// This node leads from now on. Nothing is held, and it grants from `opens` on.
+    /// This node leads the root group from now on. Nothing is held, and it grants from `opens` on.
     BeginTerm { term: u64, opens: BootTime },
     /// This node leads no longer, and all holds of the tier are lost.
     EndTerm { reason: Unavailable },

@@ -16,11 +16,14 @@
 //! of it as one proposal. Exception: acquires that would only join a queue are delayed by at most 1 ms
 //! (`replica/batching.rs`).
 //!
+//! A turn touches only the groups that are ready (`groups.rs`). The lines above are for each of them.
+//!
 //! A full disk halts the turn in `Phase::Write`. Calls are refused, and the same turn is tried again until there is
 //! room (`full_disk.rs`). `inputs.rs` handles the inputs, and `effects.rs` the effects of the replicas.
 
 mod effects;
 mod full_disk;
+mod groups;
 mod inputs;
 #[cfg(test)]
 mod tests;
@@ -28,13 +31,14 @@ mod tests;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use holdfast_core::{Event, LogIndex, LogicalTime, Publication};
+use holdfast_core::{Event, LogIndex, LogicalTime};
 use holdfast_replica::{Effect as ReplicaEffect, Fatal, GroupId, Member, NodeId, Replica, Turn};
 
 use self::full_disk::{Halt, MissedInput};
+use self::groups::{Group, Groups};
 use crate::answer::Delivery;
 use crate::boot_time::BootTime;
-use crate::callers::{Callers, Outbound, ReadReply};
+use crate::callers::{Outbound, ReadReply};
 use crate::effect::{Effect, Step, StopCause, TierChange};
 use crate::heartbeats::DeferredHeartbeats;
 use crate::host::Host;
@@ -43,6 +47,9 @@ use crate::peer_registry::PeerRegistry;
 use crate::planted::Bug;
 use crate::query::Query;
 use crate::streams::{CutOff, Streams};
+
+/// The group that the efficiency tier follows.
+const ROOT: GroupId = GroupId::FIRST;
 
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
@@ -66,7 +73,7 @@ pub struct Now {
 #[derive(Debug)]
 pub struct Engine<H: Host> {
     config: EngineConfig,
-    groups: BTreeMap<GroupId, Group<H>>,
+    groups: Groups<H>,
     out: Outbound<H>,
     peers: PeerRegistry,
     heartbeats: DeferredHeartbeats,
@@ -78,18 +85,7 @@ pub struct Engine<H: Host> {
     missed_inputs: Vec<MissedInput>,
     /// The deadline of a requested stop: from then on the node stops even if it has not transferred leadership.
     stop_by: Option<Duration>,
-    /// This node was removed from the cluster.
-    is_removed: bool,
     now: Now,
-}
-
-/// One Raft group on this node.
-#[derive(Debug)]
-struct Group<H: Host> {
-    replica: Replica,
-    callers: Callers<H>,
-    /// As last reported to the host.
-    is_leader: bool,
 }
 
 /// The leader lease and the term, as last reported to the efficiency tier.
@@ -110,10 +106,6 @@ struct TurnState {
     write_began: Option<Duration>,
     /// Messages of this step, one batch per peer.
     outgoing: BTreeMap<NodeId, Vec<(GroupId, Vec<u8>)>>,
-    /// Events for the next `Effect::Publish`.
-    unpublished_events: Vec<(LogIndex, LogicalTime, Event)>,
-    /// How far the Kafka publisher was, by the log, when these events were applied.
-    publication: Option<Publication>,
     effects: Vec<ReplicaEffect>,
 }
 
@@ -141,15 +133,11 @@ impl<H: Host> Engine<H> {
         for (node, member) in known {
             peers.configure(node, member);
         }
-        let groups: BTreeMap<_, _> = replicas
-            .into_iter()
-            .map(|(id, replica)| {
-                (id, Group { replica, callers: Callers::default(), is_leader: false })
-            })
-            .collect();
-        let was_removed = |group: &Group<H>| group.replica.membership().was_removed(config.node);
+        let mut groups = Groups::new(replicas);
+        for group in groups.inputs() {
+            group.is_removed = group.replica.membership().was_removed(config.node);
+        }
         Engine {
-            is_removed: groups.values().any(was_removed),
             groups,
             out: Outbound { host, streams: Streams::default(), effects: Vec::new() },
             peers,
@@ -177,24 +165,32 @@ impl<H: Host> Engine<H> {
         if self.heartbeats.is_due(now.monotonic) {
             self.carry_out_deferred();
         }
-        let mut is_handing_over = false;
-        for Group { replica, .. } in self.groups.values_mut() {
+        let is_stopping = self.stop_by.is_some();
+        let confirms_lease = |group: &Group<H>| group.id == ROOT && now.is_tier_in_use;
+        self.groups.choose_ready(now.monotonic, |group| is_stopping || confirms_lease(group));
+        for number in 0..self.groups.ready_count() {
+            let Some(Group { id, replica, .. }) = self.groups.ready(number) else { continue };
             replica.handle_time(now.monotonic);
-            if self.stop_by.is_some() {
+            if is_stopping {
                 replica.transfer_leadership();
             }
-            is_handing_over |= replica.is_handing_over();
+            if *id == ROOT {
+                self.renew_leader_lease();
+            }
         }
-        if is_handing_over {
-            self.tier.lease.invalidate(now.boot);
+    }
+
+    /// The root group alone confirms the lease of the efficiency tier.
+    fn renew_leader_lease(&mut self) {
+        let Some(Group { replica, callers, .. }) = self.groups.get_mut(ROOT) else { return };
+        if replica.is_handing_over() {
+            self.tier.lease.invalidate(self.now.boot);
             self.out.effects.push(Effect::Tier(TierChange::Invalidate));
         }
-        let leader = self.groups.values_mut().find(|group| group.replica.leadership().is_here);
-        if let (true, Some(Group { replica, callers, .. })) = (now.is_tier_in_use, leader)
-            && self.tier.lease.take_due(now.boot)
-        {
+        let is_wanted = self.now.is_tier_in_use && replica.leadership().is_here;
+        if is_wanted && self.tier.lease.take_due(self.now.boot) {
             // A linearizable read proves that this node still leads.
-            let query = Query::Confirm { asked: now.boot };
+            let query = Query::Confirm { asked: self.now.boot };
             replica.handle_read(callers.read(query, ReadReply::Lease));
         }
     }
@@ -254,14 +250,16 @@ impl<H: Host> Engine<H> {
     }
 
     fn begin_turns(&mut self) {
+        self.groups.add_late();
         let mut reads = Vec::new();
-        for (group, Group { replica, .. }) in &mut self.groups {
+        for number in 0..self.groups.ready_count() {
+            let Some(Group { id, replica, .. }) = self.groups.ready(number) else { continue };
             if let Some(mut turn) = replica.begin_turn() {
                 for message in std::mem::take(&mut turn.messages) {
-                    effects::add_to_batch(&mut self.turn.outgoing, &mut self.out, *group, message);
+                    effects::add_to_batch(&mut self.turn.outgoing, &mut self.out, *id, message);
                 }
-                reads.extend(turn.reads.drain(..).map(|ticket| (*group, ticket)));
-                self.turn.turns.push((*group, turn));
+                reads.extend(turn.reads.drain(..).map(|ticket| (*id, ticket)));
+                self.turn.turns.push((*id, turn));
             }
         }
         self.send_outgoing();
@@ -271,9 +269,10 @@ impl<H: Host> Engine<H> {
     }
 
     fn acknowledge(&mut self) {
-        for (group, Group { replica, .. }) in &mut self.groups {
+        for number in 0..self.groups.ready_count() {
+            let Some(Group { id, replica, .. }) = self.groups.ready(number) else { continue };
             for message in replica.acknowledge() {
-                effects::add_to_batch(&mut self.turn.outgoing, &mut self.out, *group, message);
+                effects::add_to_batch(&mut self.turn.outgoing, &mut self.out, *id, message);
             }
         }
         self.send_outgoing();
@@ -281,25 +280,26 @@ impl<H: Host> Engine<H> {
 
     fn apply(&mut self, step: ApplyStep) -> Result<(), Fatal> {
         let mut effects = std::mem::take(&mut self.turn.effects);
-        let mut next = GroupId(0);
-        while let Some((group, Group { replica, .. })) = self.groups.range_mut(next..).next() {
-            let group = *group;
+        for number in 0..self.groups.ready_count() {
+            let Some(Group { id, replica, .. }) = self.groups.ready(number) else { continue };
+            let id = *id;
             step(replica, &mut effects)?;
             for effect in effects.drain(..) {
-                self.carry_out(group, effect);
+                self.carry_out(id, effect);
             }
-            next = GroupId(group.0 + 1);
         }
         self.turn.effects = effects;
         Ok(())
     }
 
     fn publish(&mut self) {
-        let first = self.groups.values().next();
-        let publication = first.and_then(|group| group.replica.table().publication());
-        if !self.turn.unpublished_events.is_empty() || publication != self.turn.publication {
-            self.turn.publication = publication;
-            self.out.effects.push(Effect::Publish { publication });
+        for number in 0..self.groups.ready_count() {
+            let Some(group) = self.groups.ready(number) else { continue };
+            let publication = group.replica.table().publication();
+            if !group.events.is_empty() || publication != group.publication {
+                group.publication = publication;
+                self.out.effects.push(Effect::Publish { group: group.id, publication });
+            }
         }
     }
 
@@ -311,8 +311,9 @@ impl<H: Host> Engine<H> {
 
     /// The last pass of the turn wrote nothing. All messages and answers of the turn are on their way.
     fn end_turn(&mut self) -> Step {
+        self.groups.end_turn(self.now.monotonic);
         self.replay_missed_inputs();
-        let step = match (self.is_removed, self.stop_by) {
+        let step = match (self.is_removed(), self.stop_by) {
             (true, _) => Step::Stop(StopCause::Removed),
             (false, Some(stop_by)) if self.now.monotonic >= stop_by || !self.leads_others() => {
                 Step::Stop(StopCause::Requested)
@@ -326,10 +327,15 @@ impl<H: Host> Engine<H> {
         step
     }
 
+    /// Whether all groups have removed this node. As long as one has not, that group may need its vote.
+    fn is_removed(&self) -> bool {
+        self.groups.iter().next().is_some() && self.groups.iter().all(|group| group.is_removed)
+    }
+
     /// Whether this node leads a group with other voters. A node that was asked to stop first transfers that
     /// leadership.
     fn leads_others(&self) -> bool {
-        self.groups.values().any(|Group { replica, .. }| {
+        self.groups.iter().any(|Group { replica, .. }| {
             let voters = &replica.membership().configuration.voters;
             replica.leadership().is_here && voters.len() > 1
         })
@@ -353,9 +359,9 @@ impl<H: Host> Engine<H> {
         self.out.streams.deliver(send);
     }
 
-    /// The events since the last time, for the host to take.
-    pub fn events(&mut self) -> &mut Vec<(LogIndex, LogicalTime, Event)> {
-        &mut self.turn.unpublished_events
+    /// The group's events since the last time, for the host to take.
+    pub fn events(&mut self, group: GroupId) -> Option<&mut Vec<(LogIndex, LogicalTime, Event)>> {
+        self.groups.get_mut(group).map(|group| &mut group.events)
     }
 
     pub fn streams(&self) -> &Streams<H::Stream> {
@@ -363,11 +369,11 @@ impl<H: Host> Engine<H> {
     }
 
     pub fn replicas(&self) -> impl Iterator<Item = (GroupId, &Replica)> {
-        self.groups.iter().map(|(id, group)| (*id, &group.replica))
+        self.groups.iter().map(|group| (group.id, &group.replica))
     }
 
     pub fn replica(&self, group: GroupId) -> Option<&Replica> {
-        self.groups.get(&group).map(|group| &group.replica)
+        self.groups.get(group).map(|group| &group.replica)
     }
 
     pub fn host(&mut self) -> &mut H {
@@ -377,11 +383,7 @@ impl<H: Host> Engine<H> {
     /// How long the host may wait for input. Deferred heartbeats need no earlier wake-up: a leader wakes up at every
     /// tick.
     pub fn idle_for_at_most(&self) -> Duration {
-        let idle = |group: &Group<H>| {
-            let idle = group.replica.idle_for_at_most();
-            group.replica.next_turn_within().map_or(idle, |within| within.min(idle))
-        };
-        self.groups.values().map(idle).min().unwrap_or(self.config.tick)
+        self.groups.idle_for_at_most(self.now.monotonic).unwrap_or(self.config.tick)
     }
 
     /// The disk is full, and the same turn is tried again.

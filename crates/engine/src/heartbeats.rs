@@ -8,7 +8,6 @@
 use std::time::Duration;
 
 use holdfast_core::{Command, RequestId, Span};
-use holdfast_replica::GroupId;
 
 use crate::answer::StreamKey;
 
@@ -23,7 +22,7 @@ pub fn is_deferrable(ttl: Span, tick: Duration) -> bool {
 }
 
 /// The operations of a stream's frame.
-pub(crate) type Frame = (StreamKey, GroupId, Vec<(RequestId, Command)>);
+pub(crate) type Frame = (StreamKey, Vec<(RequestId, Command)>);
 
 #[derive(Debug, Default)]
 pub(crate) struct DeferredHeartbeats {

@@ -27,6 +27,14 @@ pub enum Bug {
     ResumeLosesLoss,
     /// A leader carries out a call twice, be it forwarded or not.
     CallCarriedOutTwice,
+    /// The leader of the root group takes a heartbeat for another group as its own.
+    HeartbeatCountedForAllGroups,
+    /// A node that loses the leadership of a group ends the streams and fails the waiting callers of all groups.
+    LostGroupEndsAllStreams,
+    /// A node that loses the leadership of a group forgets the callers of other groups that wait in queues.
+    LostGroupForgetsOtherCallers,
+    /// A node takes no commands as long as one of its groups has no leader.
+    LostGroupStopsOthers,
 }
 
 const NONE: u8 = u8::MAX;

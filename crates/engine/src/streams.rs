@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use holdfast_core::{SessionId, StreamId};
+use holdfast_replica::GroupId;
 
 use crate::answer::{Delivery, StreamKey};
 use crate::planted::Bug;
@@ -71,9 +72,9 @@ impl<S> Streams<S> {
         }
     }
 
-    /// Sends a notice to the session's latest stream.
-    pub fn send_to_session(&mut self, session: SessionId, delivery: Delivery) {
-        let key = |stream| StreamKey { session, stream: StreamId(stream) };
+    /// Sends a notice to the latest stream of the group's session.
+    pub fn send_to_session(&mut self, group: GroupId, session: SessionId, delivery: Delivery) {
+        let key = |stream| StreamKey { group, session, stream: StreamId(stream) };
         let mut streams = self.streams.range(key(0)..=key(u64::MAX));
         let is_older = Bug::NoticeToOlderStream.is_active();
         let stream = if is_older { streams.next() } else { streams.next_back() };
@@ -91,13 +92,38 @@ impl<S> Streams<S> {
 
     /// Ends all streams, each with this last delivery.
     pub fn end_all(&mut self, last_delivery: impl Fn() -> Delivery) {
-        for (_, Stream { handle, place, .. }) in std::mem::take(&mut self.streams) {
+        let streams = std::mem::take(&mut self.streams);
+        self.end(streams, last_delivery);
+        self.gathered.clear();
+    }
+
+    /// Ends all streams of the group, each with this last delivery. The other streams keep what was gathered for them.
+    pub fn end_group(&mut self, group: GroupId, last_delivery: impl Fn() -> Delivery) {
+        let first_of = |group| StreamKey { group, session: SessionId(0), stream: StreamId(0) };
+        let mut streams = self.streams.split_off(&first_of(group));
+        if let Some(next) = group.0.checked_add(1) {
+            self.streams.append(&mut streams.split_off(&first_of(GroupId(next))));
+        }
+        self.end(streams, last_delivery);
+        self.gathered.retain(|(key, _)| key.group != group);
+        for (place, (key, _)) in self.gathered.iter().enumerate() {
+            if let Some(stream) = self.streams.get_mut(key) {
+                stream.place = Some(place);
+            }
+        }
+    }
+
+    fn end(
+        &mut self,
+        streams: BTreeMap<StreamKey, Stream<S>>,
+        last_delivery: impl Fn() -> Delivery,
+    ) {
+        for (_, Stream { handle, place, .. }) in streams {
             let gathered = place.and_then(|place| self.gathered.get_mut(place));
             let mut list = gathered.map(|(_, list)| std::mem::take(list)).unwrap_or_default();
             list.push(last_delivery());
             self.ended.push((handle, list));
         }
-        self.gathered.clear();
     }
 
     /// Hands each stream its list. A stream whose client does not read is closed.
@@ -164,8 +190,10 @@ mod tests {
 
     use super::*;
 
+    const GROUP: GroupId = GroupId::FIRST;
+
     fn key(session: u128, stream: u64) -> StreamKey {
-        StreamKey { session: SessionId(session), stream: StreamId(stream) }
+        StreamKey { group: GROUP, session: SessionId(session), stream: StreamId(stream) }
     }
 
     fn queued(request: u64) -> Delivery {
@@ -209,7 +237,7 @@ mod tests {
         for order in [[7, 8], [8, 7]] {
             let mut streams = Streams::default();
             order.into_iter().for_each(|stream| streams.open(key(1, stream), stream));
-            streams.send_to_session(SessionId(1), queued(5));
+            streams.send_to_session(GROUP, SessionId(1), queued(5));
             assert_eq!(delivered(&mut streams), [(8, vec![5])]);
         }
     }
@@ -219,13 +247,13 @@ mod tests {
         let mut streams = Streams::default();
         [7, 8].into_iter().for_each(|stream| streams.open(key(1, stream), stream));
         streams.close(key(1, 8));
-        streams.send_to_session(SessionId(1), queued(5));
+        streams.send_to_session(GROUP, SessionId(1), queued(5));
         assert_eq!(delivered(&mut streams), [(7, vec![5])]);
         // It was forwarded by another node, and comes late.
         streams.open(key(1, 6), 6);
-        streams.send_to_session(SessionId(1), queued(6));
+        streams.send_to_session(GROUP, SessionId(1), queued(6));
         assert_eq!(delivered(&mut streams), [(7, vec![6])]);
-        streams.send_to_session(SessionId(2), queued(7));
+        streams.send_to_session(GROUP, SessionId(2), queued(7));
         assert_eq!(delivered(&mut streams), []);
     }
 
@@ -239,6 +267,28 @@ mod tests {
         streams.send(key(2, 1), queued(10));
         assert_eq!(delivered(&mut streams), [(1, vec![0]), (2, vec![9, 0])]);
         assert!(streams.is_empty());
+    }
+
+    #[test]
+    fn ending_the_streams_of_a_group_leaves_those_of_other_groups_and_their_lists() {
+        let of = |group, session| StreamKey { group: GroupId(group), ..key(session, 1) };
+        let mut streams = Streams::default();
+        // The session has one id in all groups.
+        for group in 1..=3 {
+            streams.open(of(group, 7), u64::from(group));
+        }
+        for group in [2, 3, 1] {
+            streams.send(of(group, 7), queued(u64::from(group)));
+        }
+        streams.end_group(GroupId(2), || Delivery::LeaderMoved { leader: None });
+        streams.send(of(2, 7), queued(12));
+        streams.send(of(1, 7), queued(11));
+        streams.send_to_session(GroupId(3), SessionId(7), queued(13));
+        assert_eq!(delivered(&mut streams), [(2, vec![2, 0]), (3, vec![3, 13]), (1, vec![1, 11])]);
+        assert_eq!(streams.len(), 2);
+        // A list of the next turn.
+        streams.send(of(3, 7), queued(23));
+        assert_eq!(delivered(&mut streams), [(3, vec![23])]);
     }
 
     #[test]

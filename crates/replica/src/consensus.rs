@@ -31,7 +31,7 @@ pub(crate) use self::members::Step;
 use self::store::Store;
 use crate::config::ReplicaConfig;
 use crate::effect::{Outgoing, Turn, Unavailable};
-use crate::id::NodeId;
+use crate::id::{GroupId, NodeId};
 use crate::leader_time::LeaderTime;
 use crate::log_store::{HardState, LogStore, SnapshotFile};
 use crate::membership::Configuration;
@@ -98,6 +98,7 @@ pub(crate) struct Begun {
 
 pub(crate) struct Consensus {
     raft: RawNode<Store>,
+    group: GroupId,
     here: NodeId,
     /// The turn between its two halves.
     ready: Option<Ready>,
@@ -165,6 +166,7 @@ impl Consensus {
         let raft = RawNode::new(&raft_config, store, &logger).map_err(|error| error.to_string())?;
         Ok(Consensus {
             raft,
+            group: config.group,
             here: config.node,
             ready: None,
             held_back: Vec::new(),

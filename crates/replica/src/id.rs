@@ -7,7 +7,7 @@ use std::fmt;
 pub struct GroupId(pub u32);
 
 impl GroupId {
-    /// The only group so far.
+    /// The root group. The efficiency tier follows its leadership.
     pub const FIRST: GroupId = GroupId(1);
 }
 

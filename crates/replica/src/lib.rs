@@ -33,6 +33,7 @@ mod clock;
 mod config;
 mod consensus;
 mod effect;
+mod found;
 mod id;
 mod leader_time;
 mod log_store;
@@ -49,6 +50,7 @@ pub use backup::{BackupError, BackupHeader, BodyCheck};
 pub use config::ReplicaConfig;
 pub use consensus::MessageError;
 pub use effect::{Effect, Leadership, Outgoing, Ticket, Turn, Unavailable};
+pub use found::found_group;
 pub use id::{ClusterId, DirectoryId, GroupId, NodeId};
 pub use log_store::{Durable, HardState, LogEntry, SnapshotFile};
 pub use membership::{

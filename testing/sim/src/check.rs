@@ -17,6 +17,7 @@ pub mod expiry;
 pub mod fence;
 pub mod fifo;
 mod findings;
+pub mod groups;
 mod holders;
 pub mod interventions;
 pub mod linearizability;

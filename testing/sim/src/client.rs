@@ -1,4 +1,5 @@
-//! A simulated program with the product's client: [`holdfast_client_core`] decides all that a client decides, over the
+//! A simulated program with the product's client, or of a program that uses several groups the part with its session
+//! in one of them: [`holdfast_client_core`] decides all that a client decides, over the
 //! simulated network and a clock of its own. What is here is what the program wants ([`choose`], [`operate`]), the
 //! connection that carries its frames ([`wire`]), and what the history tells of it.
 //!
@@ -26,6 +27,7 @@ use holdfast_core::{
     PublicSessionId, RequestId, SessionId, StreamId,
 };
 use holdfast_proto::v1::{Failure, Mode, Owner};
+use holdfast_replica::GroupId;
 
 use self::choose::Choice;
 use crate::clock::LocalClock;
@@ -47,6 +49,10 @@ const FIRST_INTERVENTION: u64 = 1 << 40;
 #[derive(Debug)]
 pub(crate) struct Client {
     index: usize,
+    /// Of those that share a process, each with a session in another group.
+    program_number: u64,
+    /// Its session is in this group.
+    pub(crate) group: GroupId,
     clock: LocalClock,
     rng: Rng,
     /// Those that it was told of.
@@ -70,6 +76,7 @@ pub(crate) struct Client {
 /// A process that uses the client library.
 #[derive(Debug)]
 struct Program {
+    group: GroupId,
     session: SessionMachine<u64>,
     link: Option<Link>,
     connecting: Option<(u64, usize)>,
@@ -181,6 +188,7 @@ pub(crate) struct Write {
 impl Client {
     pub(crate) fn new(
         index: usize,
+        (program_number, group): (u64, GroupId),
         clock: LocalClock,
         rng: Rng,
         nodes: Vec<usize>,
@@ -188,6 +196,8 @@ impl Client {
     ) -> Client {
         Client {
             index,
+            program_number,
+            group,
             clock,
             rng,
             nodes,
@@ -201,6 +211,10 @@ impl Client {
             dead: false,
             draining: false,
         }
+    }
+
+    pub(crate) fn names(&self) -> &Names {
+        &self.names
     }
 
     /// Does something, perhaps. Gives the real time until it thinks again.
@@ -403,7 +417,8 @@ impl Client {
         let ttl = Duration::from_millis(self.rng.between(10_000, 60_000));
         let short = Duration::from_millis(self.rng.between(500, 5_000));
         let linger = if self.rng.percent(20) { short } else { ttl };
-        let (index, begun) = (self.index as u64 + 1, Arc::clone(&self.sessions_begun));
+        // The sessions of a program have the same ids in all groups.
+        let (program, begun) = (self.program_number + 1, Arc::clone(&self.sessions_begun));
         let config = Config {
             settings: Settings { ttl, linger: Some(linger), owner: Owner::default() },
             endpoints: wire::CLUSTER.parse().ok()?,
@@ -412,11 +427,12 @@ impl Client {
             jitter_seed: self.rng.below(u64::MAX),
             session_ids: Box::new(move || {
                 let number = begun.fetch_add(1, Ordering::Relaxed) + 1;
-                let id = session_of(PublicSessionId(index << 32 | number));
+                let id = session_of(PublicSessionId(program << 32 | number));
                 holdfast_proto::SessionId::from_bytes(id.0.to_be_bytes())
             }),
         };
         Some(Box::new(Program {
+            group: self.group,
             session: SessionMachine::new(config, local).ok()?,
             link: None,
             connecting: None,
@@ -591,7 +607,8 @@ impl Client {
             Sent { operation, input }
         });
         let (client, via) = (self.index, None);
-        let reply_to = ReplyTo { client, session, stream, request, sent: context.now, via };
+        let group = self.group;
+        let reply_to = ReplyTo { client, group, session, stream, request, sent: context.now, via };
         context.outputs.push(Output::Send { to, request: Box::new(Request { reply_to, body }) });
     }
 }
@@ -600,7 +617,7 @@ impl Program {
     /// The servers see the end of a stream that was opened.
     fn stream_end(&self, link: &Link, is_client_gone: bool) -> Option<Output> {
         let (session, stream) = (self.session_id(), link.stream.filter(|_| !self.is_unary)?);
-        let ended = EndedStream { session, stream, is_client_gone };
+        let ended = EndedStream { group: self.group, session, stream, is_client_gone };
         Some(Output::StreamEnded { node: link.node, ended })
     }
 

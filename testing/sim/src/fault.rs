@@ -5,6 +5,9 @@ mod strike;
 
 pub(crate) use partition::between;
 
+use holdfast_replica::GroupId;
+
+use crate::history::RealTime;
 use crate::network::Cut;
 
 /// The kinds of faults, in the order of the table that `coverage` prints.
@@ -75,10 +78,12 @@ pub enum FaultKind {
     Revocation,
     /// A controller takes slots from the group, and gives them back later.
     SlotsTaken,
+    /// All messages of one group are lost, and other groups go on.
+    GroupQuorumLoss,
 }
 
 impl FaultKind {
-    pub const ALL: [FaultKind; 37] = [
+    pub const ALL: [FaultKind; 38] = [
         FaultKind::IsolatedNode,
         FaultKind::Minority,
         FaultKind::Majority,
@@ -116,7 +121,23 @@ impl FaultKind {
         FaultKind::WildClock,
         FaultKind::Revocation,
         FaultKind::SlotsTaken,
+        FaultKind::GroupQuorumLoss,
     ];
+
+    /// Those of them that can strike nodes with so many groups. The simulated operator changes the members of one group,
+    /// and a backup has one group.
+    pub(crate) fn possible(kinds: &[FaultKind], groups: usize) -> Vec<FaultKind> {
+        let is_possible = |kind: &FaultKind| match kind {
+            FaultKind::GroupQuorumLoss => groups > 1,
+            FaultKind::AddedNode
+            | FaultKind::RemovedNode
+            | FaultKind::ReplacedNode
+            | FaultKind::SplitOverChange
+            | FaultKind::Restore => groups == 1,
+            _ => true,
+        };
+        kinds.iter().copied().filter(is_possible).collect()
+    }
 
     pub fn name(self) -> &'static str {
         match self {
@@ -157,6 +178,7 @@ impl FaultKind {
             FaultKind::WildClock => "wild-clock",
             FaultKind::Revocation => "revocation",
             FaultKind::SlotsTaken => "slots-taken",
+            FaultKind::GroupQuorumLoss => "group-quorum-loss",
         }
     }
 }
@@ -204,7 +226,18 @@ pub(crate) enum Undo {
     StartClientClock(usize),
     ReplaceClient(usize),
     /// Until then rights are missing.
-    GiveRightsBack,
+    GiveRightsBack(GroupId),
     /// Until then slots are missing.
-    GiveSlotsBack,
+    GiveSlotsBack(GroupId),
+    /// Until then the group has no quorum.
+    MendGroup(QuorumLoss),
+}
+
+/// A group that has no quorum.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct QuorumLoss {
+    pub(crate) group: GroupId,
+    pub(crate) began: RealTime,
+    /// Nothing else was wrong when it began.
+    pub(crate) is_alone: bool,
 }

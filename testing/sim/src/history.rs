@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use holdfast_core::command::{Action, Member, Mode, Policy, Terms};
-use holdfast_core::{ActorId, FenceToken, LockName, PublicSessionId, RequestId};
+use holdfast_core::{ActorId, FenceToken, LockName, MapEpoch, PublicSessionId, RequestId, SlotSet};
 use holdfast_core::{EndReason, Event, Grant, LogIndex, LogicalTime, Outcome, SessionId, Span};
 use holdfast_replica::NodeId;
 
@@ -18,7 +18,7 @@ use holdfast_replica::NodeId;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RealTime(pub u64);
 
-/// Everything that one run recorded.
+/// Everything that one run recorded of one group.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     pub operations: Vec<ClientOperation>,
@@ -37,6 +37,8 @@ pub struct History {
     pub end: RealTime,
     /// Set if it is that of a cluster that was restored from a backup.
     pub beginning: Option<Beginning>,
+    /// The slots of a group that was founded beside others. None if it owned all slots when it began.
+    pub founding: Option<(MapEpoch, SlotSet)>,
     /// When the network was so slow that a commit took long although there was a leader.
     pub slow: Vec<SlowSpan>,
     /// When leaders waited for their disks, because these were slow or full.

@@ -5,7 +5,7 @@ use holdfast_core::{
     Command, FenceToken, LockName, LogicalTime, Outcome, PublicSessionId, RequestId, SessionId,
     StreamId,
 };
-use holdfast_replica::{ChangeRefusal, NodeId};
+use holdfast_replica::{ChangeRefusal, GroupId, NodeId};
 
 use crate::history::RealTime;
 use crate::rng::mix;
@@ -21,6 +21,7 @@ pub(crate) enum Endpoint {
 #[derive(Clone, Debug)]
 pub(crate) enum Message {
     Consensus {
+        group: GroupId,
         /// Which format of log entries the sender reads.
         log_version: u32,
         bytes: Vec<u8>,
@@ -68,6 +69,7 @@ pub(crate) enum Body {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReplyTo {
     pub(crate) client: usize,
+    pub(crate) group: GroupId,
     pub(crate) session: SessionId,
     /// The stream on which it is sent; none if it is a call of its own.
     pub(crate) stream: Option<StreamId>,
@@ -123,6 +125,7 @@ pub(crate) enum Notice {
 /// A stream of a client that broke, or that the client left.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EndedStream {
+    pub(crate) group: GroupId,
     pub(crate) session: SessionId,
     pub(crate) stream: StreamId,
     /// It did not say that its session goes on.

@@ -16,26 +16,56 @@ pub(crate) struct Names {
     /// Exclusive and shared, in every way.
     pub(crate) mixed: Vec<LockName>,
     pub(crate) semaphores: Vec<LockName>,
+    /// Those of other groups, which a wrong map takes for this one's.
+    pub(crate) foreign: Vec<LockName>,
 }
+
+/// How often a client of several groups has a wrong map.
+const WRONG_MAP_PERCENT: u64 = 6;
 
 /// Prefixes that operators freeze.
 const PREFIXES: [&str; 5] = ["mix-", "mix-0", "mix-1", "sem-", "sem-0"];
 
 impl Names {
-    /// None only if a name were not allowed.
-    pub(crate) fn new(client: usize, plain: usize, mixed: usize, semaphores: usize) -> Names {
-        let all = |kind: &str, count: usize| {
-            (0..count)
-                .filter_map(|number| LockName::new(&format!("{kind}-{number}")).ok())
-                .collect()
+    /// The names that a session uses. They are numbered through all groups: of `groups`, the name with number `n` is
+    /// in group `n % groups + 1`, and so is the session with that number.
+    pub(crate) fn new(session: usize, groups: usize, counts: [usize; 3]) -> Names {
+        let in_group = |kind: &str, count: usize, group: usize| -> Vec<LockName> {
+            let numbers = (0..count).map(|number| number * groups + group);
+            numbers.filter_map(|number| LockName::new(&format!("{kind}-{number}")).ok()).collect()
         };
-        let own: Vec<LockName> = all("own", client + 1);
+        let [plain, mixed, semaphores] = counts;
+        let group = session % groups;
+        let others = (0..groups).filter(|other| *other != group);
+        let foreign = others.flat_map(|other| {
+            let shared = in_group("mix", mixed, other).into_iter();
+            shared.chain(in_group("hot", plain, other)).chain(in_group("sem", semaphores, other))
+        });
         Names {
-            plain: all("hot", plain),
-            own: own[client].clone(),
-            mixed: all("mix", mixed),
-            semaphores: all("sem", semaphores),
+            foreign: foreign.collect(),
+            plain: in_group("hot", plain, group),
+            own: in_group("own", session + 1, group)[session / groups].clone(),
+            mixed: in_group("mix", mixed, group),
+            semaphores: in_group("sem", semaphores, group),
         }
+    }
+
+    /// All of them that are in the session's group.
+    pub(crate) fn in_own_group(&self) -> impl Iterator<Item = &LockName> {
+        let shared = self.plain.iter().chain(&self.mixed).chain(&self.semaphores);
+        shared.chain([&self.own])
+    }
+
+    /// What to acquire: now and then a name that only a wrong map gives to this group.
+    pub(crate) fn any_to_acquire(&self, rng: &mut Rng) -> LockName {
+        self.any_foreign(rng).unwrap_or_else(|| self.any(rng))
+    }
+
+    fn any_foreign(&self, rng: &mut Rng) -> Option<LockName> {
+        if self.foreign.is_empty() || !rng.percent(WRONG_MAP_PERCENT) {
+            return None;
+        }
+        rng.pick(&self.foreign).cloned()
     }
 
     pub(crate) fn any(&self, rng: &mut Rng) -> LockName {
@@ -57,6 +87,9 @@ impl Names {
         all.push(self.own.clone());
         rng.shuffle(&mut all);
         all.truncate(rng.between(2, 3) as usize);
+        if let (Some(foreign), Some(last)) = (self.any_foreign(rng), all.last_mut()) {
+            *last = foreign;
+        }
         all
     }
 

@@ -2,6 +2,8 @@
 //! other; some are lost, some arrive twice, a few of those much later. Links can be cut, each direction
 //! by itself.
 
+use holdfast_replica::GroupId;
+
 use crate::message::Endpoint;
 use crate::rng::Rng;
 
@@ -42,6 +44,8 @@ pub(crate) struct Network {
     cuts: Vec<u32>,
     base: Quality,
     overlays: Vec<(u64, Quality)>,
+    /// Groups whose messages are all lost, once for each fault.
+    cut_groups: Vec<GroupId>,
     now: Quality,
 }
 
@@ -49,7 +53,7 @@ impl Network {
     pub(crate) fn new(rng: Rng, clients: usize, base: Quality) -> Network {
         let places = NODES_MAX + clients;
         let cuts = vec![0; places * places];
-        Network { rng, places, cuts, base, overlays: Vec::new(), now: base }
+        Network { rng, places, cuts, base, overlays: Vec::new(), cut_groups: Vec::new(), now: base }
     }
 
     /// After how long the copies of a message arrive: none, one or two.
@@ -84,6 +88,20 @@ impl Network {
         for (from, to) in cuts {
             let link = self.link(*from, *to);
             self.cuts[link] = self.cuts[link].saturating_sub(1);
+        }
+    }
+
+    pub(crate) fn is_group_cut(&self, group: GroupId) -> bool {
+        self.cut_groups.contains(&group)
+    }
+
+    pub(crate) fn cut_group(&mut self, group: GroupId) {
+        self.cut_groups.push(group);
+    }
+
+    pub(crate) fn mend_group(&mut self, group: GroupId) {
+        if let Some(place) = self.cut_groups.iter().position(|cut| *cut == group) {
+            self.cut_groups.swap_remove(place);
         }
     }
 

@@ -16,11 +16,13 @@ use std::io;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use holdfast_core::{Batch, Command, Event, Limits, LogIndex, LogicalTime, SessionId, Span};
+use holdfast_core::{
+    Batch, Command, Event, Limits, LogIndex, LogicalTime, Publication, SearchCost, SessionId, Span,
+};
 use holdfast_engine::{BootTime, Effect, Engine, EngineConfig};
 use holdfast_replica::{
-    DirectoryId, Leadership, Member, Membership, MembershipChange, NodeId, Outgoing, Replica,
-    ReplicaConfig, SnapshotFile,
+    DirectoryId, GroupId, Leadership, Member, Membership, MembershipChange, NodeId, Outgoing,
+    Replica, ReplicaConfig, SnapshotFile,
 };
 use holdfast_wal::{Operation, SimDisk};
 
@@ -30,6 +32,7 @@ use self::tier::Tier;
 use crate::clock::LocalClock;
 use crate::history::RealTime;
 use crate::message::{Answer, ChangeAnswer, EndedStream, Notice, Request};
+use crate::recorder::place;
 use crate::rng::Rng;
 
 /// What all nodes of a run share.
@@ -37,6 +40,8 @@ use crate::rng::Rng;
 pub(crate) struct Settings {
     /// How many there are at first.
     pub(crate) nodes: usize,
+    /// How many groups each of them runs.
+    pub(crate) groups: u32,
     pub(crate) tick: Duration,
     pub(crate) heartbeat_ticks: usize,
     pub(crate) election_ticks: (usize, usize),
@@ -69,6 +74,8 @@ pub(crate) struct Node {
     /// A disk this slow: each sync takes between these, in microseconds.
     pub(crate) slow_disk_us: Option<(u64, u64)>,
     pub(crate) crash_point: Option<CrashPoint>,
+    /// A turn that took longer counts as this long; the longest of its groups.
+    stall_max: Duration,
     /// The build that its processes run.
     pub(crate) build: Build,
 }
@@ -97,26 +104,70 @@ struct Running {
     build: Build,
     engine: Engine<SimHost>,
     log: Log,
-    ledger: CallLedger,
+    /// In the order of their ids.
+    groups: Vec<GroupState>,
     tier: Tier,
-    leadership: Leadership,
     /// When the present turn was handed to the disk.
     writes_since: Option<RealTime>,
-    /// A snapshot is on disk, and not yet in the table.
-    installed: Option<u64>,
     /// A turn that took longer counts as this long.
     stall_max: Duration,
     /// Empty between steps; kept for its room.
     effects: Vec<Effect<SimHost>>,
-    digested_at: u64,
-    /// Its table follows rules 2 or newer, and the recorder knows.
-    rules_seen: bool,
     publishes: bool,
-    published_mark: PublishedMark,
-    publisher_asked: Duration,
     uses_tier: bool,
     /// Which nodes it has heard of, and the newest format of log entries that they said to read.
     met: BTreeMap<NodeId, u32>,
+}
+
+/// What the host of an engine knows of one group.
+#[derive(Debug)]
+struct GroupState {
+    id: GroupId,
+    ledger: CallLedger,
+    leadership: Leadership,
+    /// A snapshot is on disk, and not yet in the table.
+    installed: Option<u64>,
+    /// How far its replica was after the last step.
+    seen: Seen,
+    /// The last step applied something.
+    has_applied: bool,
+    digested_at: u64,
+    /// Its table follows rules 2 or newer, and the recorder knows.
+    rules_seen: bool,
+    published_mark: PublishedMark,
+    publisher_asked: Duration,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    applied: u64,
+    publication: Option<Publication>,
+    search_cost: SearchCost,
+}
+
+impl Seen {
+    fn of(replica: &Replica) -> Seen {
+        let table = replica.table();
+        let (publication, search_cost) = (table.publication(), table.search_cost());
+        Seen { applied: replica.applied_index(), publication, search_cost }
+    }
+}
+
+impl GroupState {
+    fn new(id: GroupId, replica: &Replica) -> GroupState {
+        GroupState {
+            id,
+            ledger: CallLedger::default(),
+            leadership: Leadership::default(),
+            installed: None,
+            seen: Seen::of(replica),
+            has_applied: false,
+            digested_at: 0,
+            rules_seen: false,
+            published_mark: PublishedMark::default(),
+            publisher_asked: Duration::ZERO,
+        }
+    }
 }
 
 /// In which work of the disk a machine is to crash.
@@ -133,6 +184,7 @@ pub(crate) enum CrashPoint {
 pub(crate) enum Incoming {
     Consensus {
         from: NodeId,
+        group: GroupId,
         /// Which format of log entries the sender reads; real nodes say it when they connect.
         log_version: u32,
         bytes: Vec<u8>,
@@ -141,33 +193,47 @@ pub(crate) enum Incoming {
     /// Whether it is true or not.
     PeerCrashed(NodeId),
     SnapshotSent {
+        group: GroupId,
         to: NodeId,
         delivered: bool,
     },
     Request(Box<Request>),
     /// The background work on a snapshot gets its turn.
-    SnapshotDue(SnapshotFile),
+    SnapshotDue {
+        group: GroupId,
+        file: SnapshotFile,
+    },
     StreamEnded(EndedStream),
     /// To this voter, or to the best one.
-    TransferLeadership(Option<NodeId>),
+    TransferLeadership {
+        group: GroupId,
+        to: Option<NodeId>,
+    },
     /// What an operator asks, and under which number.
     Change {
+        group: GroupId,
         number: u64,
         change: MembershipChange,
     },
     /// An administrator changes who may do what, or a controller which slots the group owns. Neither waits for the
     /// answer.
-    Administer(Box<Command>),
+    Administer {
+        group: GroupId,
+        command: Box<Command>,
+    },
     /// An operator wants a backup.
     Backup,
-    /// A peer says that this node is no member any more.
-    Removed,
+    /// A peer says that this node is no member of the group any more.
+    Removed(GroupId),
 }
 
 /// What a node wants done, or what it did.
 #[derive(Debug)]
 pub(crate) enum Output {
-    Send(Outgoing),
+    Send {
+        group: GroupId,
+        outgoing: Outgoing,
+    },
     Answer(Box<Answer>),
     Forward {
         to: NodeId,
@@ -178,41 +244,60 @@ pub(crate) enum Output {
         session: SessionId,
         notice: Notice,
     },
-    SnapshotToSave(SnapshotFile),
+    SnapshotToSave {
+        group: GroupId,
+        file: SnapshotFile,
+    },
     Happened {
+        group: GroupId,
         index: LogIndex,
         at: LogicalTime,
         event: Event,
     },
     /// The table was replaced.
     Restored {
+        group: GroupId,
         index: LogIndex,
         at: LogicalTime,
     },
     Digest {
+        group: GroupId,
         index: LogIndex,
         at: LogicalTime,
         digest: u64,
     },
     /// A leader's disk is done with what it was given at this time.
     Written {
+        group: GroupId,
         since: RealTime,
     },
     /// A leader committed something.
     Committed {
+        group: GroupId,
         term: u64,
     },
     /// A node that has just started, or has just adopted them, follows rules 2 or newer.
     FollowsRulesTwo {
+        group: GroupId,
         at: LogicalTime,
     },
     /// One of these entries used up the steps of its searches for deadlocks.
-    SearchesCut(RangeInclusive<LogIndex>),
+    SearchesCut {
+        group: GroupId,
+        entries: RangeInclusive<LogIndex>,
+    },
     /// The leader proposed this.
-    Proposed(Box<Batch>),
-    Leadership(Leadership),
+    Proposed {
+        group: GroupId,
+        batch: Box<Batch>,
+    },
+    Leadership {
+        group: GroupId,
+        leadership: Leadership,
+    },
     /// Who the members are, with what is applied here.
     Members {
+        group: GroupId,
         index: LogIndex,
         members: Box<Membership>,
     },
@@ -224,8 +309,11 @@ pub(crate) enum Output {
         at: LogicalTime,
         file: SnapshotFile,
     },
-    /// A message came from a node that is no member any more.
-    FromRemoved(NodeId),
+    /// A message came from a node that is no member of the group any more.
+    FromRemoved {
+        group: GroupId,
+        node: NodeId,
+    },
     /// It learned that it is no member any more, and ended.
     Removed,
     Stopped {
@@ -264,6 +352,7 @@ impl Node {
             busy_until: RealTime(0),
             slow_disk_us: None,
             crash_point: None,
+            stall_max: Duration::ZERO,
             build: Build::New,
         }
     }
@@ -271,12 +360,52 @@ impl Node {
     /// A new process starts from what the disk has.
     pub(crate) fn start(&mut self, outputs: &mut Vec<Output>) -> Result<(), StartFailure> {
         self.disk.clear_faults();
-        let (log, durable) = Log::open(&self.disk, self.settings.segment_bytes)
+        let (log, mut recovered) = Log::open(&self.disk, self.settings.segment_bytes)
             .map_err(|error| StartFailure::Log(error.to_string()))?;
+        self.stall_max = Duration::ZERO;
+        let mut replicas = Vec::new();
+        let mut groups = Vec::new();
+        for group in (1..=self.settings.groups).map(GroupId) {
+            let config = self.replica_config(group);
+            let durable = recovered.remove(&group).unwrap_or_default();
+            let replica = Replica::new(config, durable)
+                .map_err(|error| StartFailure::Replica(error.to_string()))?;
+            let (index, at) = (LogIndex(replica.applied_index()), replica.table().now());
+            outputs.push(Output::Restored { group, index, at });
+            groups.push(GroupState::new(group, &replica));
+            replicas.push((group, replica));
+        }
+        self.inbox.clear();
+        self.starts += 1;
+        let engine_config = EngineConfig {
+            node: self.id,
+            tick: self.settings.tick,
+            election_timeout: self.settings.tick * self.settings.election_ticks.0 as u32,
+        };
+        let mut engine = Engine::new(engine_config, replicas, [], SimHost);
+        engine.peer_identified(self.id, member(self.id), self.build.log_version());
+        self.running = Some(Box::new(Running {
+            build: self.build,
+            engine,
+            log,
+            groups,
+            tier: Tier::default(),
+            writes_since: None,
+            stall_max: self.stall_max,
+            effects: Vec::new(),
+            publishes: self.settings.publishes,
+            uses_tier: self.settings.uses_tier,
+            met: BTreeMap::new(),
+        }));
+        Ok(())
+    }
+
+    /// Each group draws its own election timeout.
+    fn replica_config(&mut self, group: GroupId) -> ReplicaConfig {
         let (low, high) = self.settings.election_ticks;
         let election = self.rng.between(low as u64, high as u64) as usize;
         let config = ReplicaConfig {
-            group: log::GROUP,
+            group,
             node: self.id,
             voters: self.initial_members(),
             tick: self.settings.tick,
@@ -296,40 +425,8 @@ impl Node {
                 ..Limits::default()
             },
         };
-        let stall_max = config.stall_max();
-        let replica = Replica::new(config, durable)
-            .map_err(|error| StartFailure::Replica(error.to_string()))?;
-        let (index, at) = (LogIndex(replica.applied_index()), replica.table().now());
-        outputs.push(Output::Restored { index, at });
-        self.inbox.clear();
-        self.starts += 1;
-        let engine_config = EngineConfig {
-            node: self.id,
-            tick: self.settings.tick,
-            election_timeout: self.settings.tick * low as u32,
-        };
-        let mut engine = Engine::new(engine_config, [(log::GROUP, replica)], [], SimHost);
-        engine.peer_identified(self.id, member(self.id), self.build.log_version());
-        self.running = Some(Box::new(Running {
-            build: self.build,
-            engine,
-            log,
-            ledger: CallLedger::default(),
-            tier: Tier::default(),
-            leadership: Leadership::default(),
-            writes_since: None,
-            installed: None,
-            stall_max,
-            effects: Vec::new(),
-            digested_at: 0,
-            rules_seen: false,
-            publishes: self.settings.publishes,
-            published_mark: PublishedMark::default(),
-            publisher_asked: Duration::ZERO,
-            uses_tier: self.settings.uses_tier,
-            met: BTreeMap::new(),
-        }));
-        Ok(())
+        self.stall_max = self.stall_max.max(config.stall_max());
+        config
     }
 
     /// The first members, if it is one of them: a node that joins knows no other.
@@ -338,9 +435,12 @@ impl Node {
         initial_members.filter(|_| self.id.0 <= self.settings.nodes as u64).collect()
     }
 
-    /// Puts the state of a cluster that begins again onto the disk.
-    pub(crate) fn init_data_dir(&mut self, state: &SnapshotFile) -> Result<(), String> {
-        log::init_data_dir(&self.disk, self.settings.segment_bytes, state)
+    /// Puts the state of groups that are founded, or of a cluster that begins again, onto the disk.
+    pub(crate) fn init_data_dir(
+        &mut self,
+        states: &[(GroupId, SnapshotFile)],
+    ) -> Result<(), String> {
+        log::init_data_dir(&self.disk, self.settings.segment_bytes, states)
     }
 
     /// The machine loses power: of what was not synced, chance decides what is left.
@@ -458,12 +558,13 @@ impl Node {
         self.is_up() && !self.is_paused() && self.busy_until.0 <= now.0 + 1_000_000
     }
 
-    pub(crate) fn leads(&self) -> bool {
-        self.running.as_ref().is_some_and(|running| running.leadership.is_here)
+    pub(crate) fn leads(&self, group: GroupId) -> bool {
+        let state = self.running.as_ref().and_then(|running| running.groups.get(place(group)));
+        state.is_some_and(|state| state.leadership.is_here)
     }
 
-    pub(crate) fn replica(&self) -> Option<&Replica> {
-        self.running.as_ref().and_then(|running| running.engine.replica(log::GROUP))
+    pub(crate) fn replica(&self, group: GroupId) -> Option<&Replica> {
+        self.running.as_ref().and_then(|running| running.engine.replica(group))
     }
 
     /// Its efficiency tier would grant a lock now.

@@ -11,6 +11,8 @@ pub struct Options {
     /// Keep a trace that people can read.
     pub readable: bool,
     pub coverage: bool,
+    /// How many groups each node runs; by the seed if none.
+    pub groups: Option<u32>,
     /// What may go wrong.
     pub faults: &'static [FaultKind],
 }
@@ -21,6 +23,7 @@ impl Default for Options {
             length: Duration::from_secs(20 * 60),
             readable: false,
             coverage: false,
+            groups: None,
             faults: &FaultKind::ALL,
         }
     }

@@ -11,12 +11,15 @@ use crate::rng::Rng;
 
 /// Rates are trusted to be within one percent.
 const TRUSTED_PPM: u64 = 9_900;
+/// In so many seeds each node runs several groups.
+const SEVERAL_GROUPS_PERCENT: u64 = 25;
 
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) settings: Settings,
+    /// Programs that use locks.
     pub(crate) clients: usize,
-    /// How many locks are plain, mixed, and semaphores.
+    /// How many locks of each group are plain, mixed, and semaphores.
     pub(crate) names: [usize; 3],
     pub(crate) quality: Quality,
     /// The mean time between two actions of a client.
@@ -33,7 +36,8 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    pub(crate) fn new(rng: &mut Rng) -> Plan {
+    /// `groups` overrides what the seed says.
+    pub(crate) fn new(rng: &mut Rng, groups: Option<u32>) -> Plan {
         let nodes = if rng.percent(60) { 3 } else { 5 };
         let tick_ms = rng.between(400, 500);
         let shortest_election = rng.between(4, 7) as usize;
@@ -43,6 +47,7 @@ impl Plan {
         let mut plan = Plan {
             settings: Settings {
                 nodes,
+                groups: 1,
                 tick: Duration::from_millis(tick_ms),
                 heartbeat_ticks: 2,
                 election_ticks: (shortest_election, shortest_election + 4),
@@ -74,7 +79,21 @@ impl Plan {
         plan.settings.uses_tier = plan.settings.keep_entries.is_multiple_of(5);
         plan.is_upgraded = plan.settings.grace.as_ms().is_multiple_of(3);
         plan.falls_silent = plan.fault_length_us.is_multiple_of(4);
+        let several =
+            if rng.percent(SEVERAL_GROUPS_PERCENT) { rng.between(2, 4) as u32 } else { 1 };
+        plan.run_groups(groups.unwrap_or(several));
         plan
+    }
+
+    /// With several groups each program has a session in each of them, so there are fewer programs and names.
+    fn run_groups(&mut self, groups: u32) {
+        self.settings.groups = groups;
+        if groups > 1 {
+            self.clients = self.clients.div_ceil(2);
+            self.names = self.names.map(|count| count.min(2));
+            // An old build reads no table that owns some slots.
+            self.is_upgraded = false;
+        }
     }
 
     /// How much a clock drifts that can be trusted.

@@ -101,6 +101,18 @@ const SLOTS_TAKEN: &[FaultKind] = &[
     FaultKind::ClientsCutOff,
 ];
 
+/// One group loses its leader or its quorum while others go on, and clients fall silent.
+const GROUPS_APART: &[FaultKind] = &[
+    FaultKind::GroupQuorumLoss,
+    FaultKind::GroupQuorumLoss,
+    FaultKind::LeaderTransfer,
+    FaultKind::PausedClient,
+];
+
+/// Slots that come and go in one of several groups.
+const SLOTS_OF_GROUPS: &[FaultKind] =
+    &[FaultKind::SlotsTaken, FaultKind::SlotsTaken, FaultKind::GroupQuorumLoss];
+
 const RESTORES: &[FaultKind] = &[FaultKind::Restore, FaultKind::Crash, FaultKind::PausedClient];
 
 /// New voters, and votes that are long under way between sides that cannot hear each other.
@@ -231,6 +243,12 @@ mutants! {
     "epoch-not-raised" in "core/rules/ownership.rs": Core(core::EpochNotRaised) under SLOTS_TAKEN;
     "wrong-group-kept-as-answer" in "core/rules/ownership.rs": Core(core::WrongGroupKeptAsAnswer) under SLOTS_TAKEN;
     "ending-not-in-snapshot" in "core/state/snapshot.rs": Core(core::EndingNotInSnapshot);
+    "grant-in-a-second-group" in "core/state/ownership.rs": Core(core::GrantWithoutOwnership) under GROUPS_APART;
+    "epoch-of-a-group-not-raised" in "core/rules/ownership.rs": Core(core::EpochNotRaised) under SLOTS_OF_GROUPS;
+    "heartbeat-counted-for-all-groups" in "engine/engine/inputs.rs": Engine(engine::HeartbeatCountedForAllGroups) under GROUPS_APART;
+    "lost-group-ends-all-streams" in "engine/engine/effects.rs": Engine(engine::LostGroupEndsAllStreams) under GROUPS_APART;
+    "lost-group-forgets-other-callers" in "engine/engine/effects.rs": Engine(engine::LostGroupForgetsOtherCallers) under GROUPS_APART;
+    "lost-group-stops-others" in "engine/engine/inputs.rs": Engine(engine::LostGroupStopsOthers) under GROUPS_APART;
     "expiry-keeps-bytes" in "core/rules/teardown.rs": Core(core::ExpiryKeepsBytes);
     "rules-before-all-read-them" in "replica/replica/rules.rs": Replica(replica::RulesBeforeAllReadThem);
     "rules-of-the-build" in "replica/replica/rules.rs": Replica(replica::RulesOfTheBuild);

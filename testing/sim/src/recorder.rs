@@ -1,10 +1,10 @@
-//! Writes the history of a run.
+//! Writes the histories of a run, one for each group.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use holdfast_core::{Batch, Command, LogIndex, LogicalTime, RequestId, SessionId};
-use holdfast_replica::NodeId;
+use holdfast_replica::{GroupId, NodeId};
 
 use crate::history::{
     Beginning, Believed, ClientOperation, Happening, History, Input, LeaderSpan, Output, RealTime,
@@ -15,13 +15,60 @@ use crate::history::{
 /// have led.
 const QUIET_MAX_US: u64 = 1_500_000;
 
+/// The recorders of all groups.
+#[derive(Debug)]
+pub(crate) struct Recorders {
+    groups: Vec<Recorder>,
+    /// What the simulation itself finds wrong.
+    pub(crate) violations: Vec<Violation>,
+}
+
+impl Recorders {
+    pub(crate) fn new(groups: usize) -> Recorders {
+        let groups = (0..groups).map(|_| Recorder::default()).collect();
+        Recorders { groups, violations: Vec::new() }
+    }
+
+    pub(crate) fn of(&mut self, group: GroupId) -> &mut Recorder {
+        &mut self.groups[place(group)]
+    }
+
+    pub(crate) fn all(&mut self) -> impl Iterator<Item = &mut Recorder> {
+        self.groups.iter_mut()
+    }
+
+    /// That of the root group.
+    pub(crate) fn root(&mut self) -> &mut Recorder {
+        &mut self.groups[0]
+    }
+
+    pub(crate) fn root_history(&self) -> &History {
+        &self.groups[0].history
+    }
+
+    pub(crate) fn history(&self, group: GroupId) -> &History {
+        &self.groups[place(group)].history
+    }
+
+    pub(crate) fn into_histories(self) -> Vec<History> {
+        self.groups.into_iter().map(|recorder| recorder.history).collect()
+    }
+
+    pub(crate) fn violation(&mut self, checker: &'static str, what: String) {
+        self.violations.push(Violation { checker, what });
+    }
+}
+
+/// Where a group is in a list of all of them.
+pub(crate) fn place(group: GroupId) -> usize {
+    group.0 as usize - 1
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Recorder {
     pub(crate) history: History,
     /// Those of clusters that are no more.
     pub(crate) epochs: Vec<History>,
-    /// What the simulation itself finds wrong.
-    pub(crate) violations: Vec<Violation>,
     /// The span that goes on, per node and term.
     open_spans: Vec<OpenSpan>,
     /// Those that have ended since the last commit.
@@ -159,10 +206,6 @@ impl Recorder {
     /// A replica has applied these entries in one go, and one of them used up the steps of its searches.
     pub(crate) fn searches_cut(&mut self, entries: RangeInclusive<LogIndex>) {
         self.history.searches_cut.push(entries);
-    }
-
-    pub(crate) fn violation(&mut self, checker: &'static str, what: String) {
-        self.violations.push(Violation { checker, what });
     }
 
     /// The cluster is lost and another one takes its place. What has no answer may get one from the new one;

@@ -26,7 +26,10 @@ pub struct RunReport {
     /// Empty unless it was asked for.
     pub lines: Vec<String>,
     pub coverage: Option<Coverage>,
-    pub history: History,
+    /// How many groups each node ran.
+    pub groups: usize,
+    /// Of each group, and of the last cluster that there was.
+    pub histories: Vec<History>,
 }
 
 /// Runs a seed as usual.
@@ -45,10 +48,16 @@ pub fn run_with(seed: u64, options: Options) -> RunReport {
         let what = format!("the simulation panicked at {} s", world.now.0 / 1_000_000);
         world.recorder.violation("panic", what);
     }
-    world.recorder.finish(world.now);
+    let now = world.now;
+    world.recorder.all().for_each(|recorder| recorder.finish(now));
     let mut violations = std::mem::take(&mut world.recorder.violations);
     let promises = promises(&world);
-    let operations = judge(&mut world.recorder, &promises, &mut violations);
+    let mut operations = 0;
+    for recorder in world.recorder.all() {
+        operations += judge(recorder, &promises, &mut violations);
+    }
+    let histories = world.recorder.into_histories();
+    violations.extend(check::groups::check(&histories));
     violations.extend(best_effort::check(seed));
     RunReport {
         seed,
@@ -59,7 +68,8 @@ pub fn run_with(seed: u64, options: Options) -> RunReport {
         violations,
         lines: world.trace.take_lines(),
         coverage: world.coverage,
-        history: world.recorder.history,
+        groups: histories.len(),
+        histories,
     }
 }
 

@@ -2,6 +2,7 @@
 //! end has to be done. Whatever waits, ends; the replicas agree; the cluster serves.
 
 use holdfast_core::RulesVersion;
+use holdfast_replica::GroupId;
 
 use crate::history::RealTime;
 use crate::node::Node;
@@ -47,15 +48,17 @@ impl World {
     }
 
     fn check_that_it_serves(&mut self, healed: RealTime) {
-        let operations = &self.recorder.history.operations;
-        let served = operations
-            .iter()
-            .rev()
-            .take_while(|operation| operation.invoked > healed)
-            .any(|operation| operation.returned.is_some());
-        if !served {
-            let what = "nothing is answered although everything is healed".to_owned();
-            self.recorder.violation("liveness", what);
+        for group in self.groups() {
+            let operations = &self.recorder.history(group).operations;
+            let served = operations
+                .iter()
+                .rev()
+                .take_while(|operation| operation.invoked > healed)
+                .any(|operation| operation.returned.is_some());
+            if !served {
+                let what = format!("group {group} answers nothing although everything is healed");
+                self.recorder.violation("liveness", what);
+            }
         }
     }
 
@@ -66,9 +69,14 @@ impl World {
     }
 
     fn is_at_rest(&self) -> bool {
-        let waiting = self.members().filter_map(|node| node.replica());
         self.clients.iter().all(|client| client.is_at_rest())
-            && waiting.map(|replica| replica.table().waiter_count()).all(|count| count == 0)
+            && self.members().all(|node| self.waiters(node) == 0)
+    }
+
+    /// In the tables of all groups of a node.
+    fn waiters(&self, node: &Node) -> usize {
+        let replicas = self.groups().filter_map(|group| node.replica(group));
+        replicas.map(|replica| replica.table().waiter_count()).sum()
     }
 
     fn check_that_nobody_waits(&mut self) {
@@ -79,8 +87,7 @@ impl World {
             }
         }
         self.check_that_nothing_is_left_behind();
-        let waiters = |node: &Node| node.replica().map_or(0, |at| at.table().waiter_count());
-        let waiters: Vec<_> = self.members().map(|node| (node.id, waiters(node))).collect();
+        let waiters: Vec<_> = self.members().map(|node| (node.id, self.waiters(node))).collect();
         for (node, waiters) in waiters.into_iter().filter(|(_, waiters)| *waiters > 0) {
             let what = format!("node {node} still has {waiters} waiters in its table");
             self.recorder.violation("liveness", what);
@@ -89,10 +96,11 @@ impl World {
 
     /// What a client has given back, or never got, must not be held in its name: its heartbeats would keep it for ever.
     fn check_that_nothing_is_left_behind(&mut self) {
-        let leader = self.leader().and_then(|leader| self.nodes[leader].replica());
-        let Some(table) = leader.map(|replica| replica.table()) else { return };
         let mut left = Vec::new();
         for (index, client) in self.clients.iter().enumerate().filter(|(_, it)| it.is_at_rest()) {
+            let group = client.group;
+            let leader = self.leader(group).and_then(|leader| self.nodes[leader].replica(group));
+            let Some(table) = leader.map(|replica| replica.table()) else { continue };
             let summary = client.session().and_then(|session| table.session(session));
             if let Some(summary) = summary.filter(|summary| summary.hold_count > 0) {
                 left.push(format!("client {index} holds nothing, and its session {summary:?}"));
@@ -108,12 +116,19 @@ impl World {
 
     /// In what the replicas of members differ.
     fn disagreement(&self) -> Option<String> {
+        self.groups().find_map(|group| {
+            self.disagreement_in(group).map(|what| format!("group {group}: {what}"))
+        })
+    }
+
+    fn disagreement_in(&self, group: GroupId) -> Option<String> {
         let mut first = None;
+        let mut members = (group == GroupId::FIRST).then_some(&self.operator.members);
         for node in self.members() {
-            let Some(replica) = node.replica() else {
+            let Some(replica) = node.replica(group) else {
                 return Some(format!("node {} is down although nothing is wrong", node.id));
             };
-            if *replica.membership() != self.operator.members {
+            if replica.membership() != *members.get_or_insert(replica.membership()) {
                 return Some(format!("node {} has other members", node.id));
             }
             if replica.table().rules() < RulesVersion::NEWEST && self.all_members_live() {

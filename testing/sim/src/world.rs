@@ -11,12 +11,12 @@ mod turns;
 
 use std::collections::BTreeMap;
 
-use holdfast_replica::NodeId;
+use holdfast_replica::{GroupId, NodeId};
 
 use self::administrator::Administrator;
 use self::operator::Operator;
 use self::restore::{Backup, Remembered};
-use self::slot_controller::SlotController;
+use self::slot_controller::{SlotController, SlotMap};
 use crate::agenda::Agenda;
 use crate::client::{self, Client, Write};
 use crate::clock::LocalClock;
@@ -29,7 +29,7 @@ use crate::network::Network;
 use crate::node::{self, Build, Incoming, Node};
 use crate::options::Options;
 use crate::plan::Plan;
-use crate::recorder::Recorder;
+use crate::recorder::Recorders;
 use crate::rng::Rng;
 use crate::store::FencedStore;
 use crate::trace::Trace;
@@ -45,17 +45,19 @@ pub(crate) struct World {
     pub(crate) nodes: Vec<Node>,
     pub(crate) clients: Vec<Client>,
     pub(crate) network: Network,
-    pub(crate) recorder: Recorder,
+    pub(crate) recorder: Recorders,
     pub(crate) trace: Trace,
     pub(crate) coverage: Option<Coverage>,
     pub(crate) fault_rng: Rng,
-    pub(crate) fault_kinds: &'static [FaultKind],
+    pub(crate) fault_kinds: Vec<FaultKind>,
     pub(crate) faults_begun: u64,
     pub(crate) faults: BTreeMap<FaultKind, u64>,
     pub(crate) active: Vec<ActiveFault>,
     pub(crate) operator: Operator,
-    pub(crate) administrator: Administrator,
-    pub(crate) slot_controller: SlotController,
+    /// By group.
+    pub(crate) administrators: Vec<Administrator>,
+    pub(crate) slot_controllers: Vec<SlotController>,
+    pub(crate) slot_map: SlotMap,
     pub(crate) backup: Option<Backup>,
     pub(crate) disaster_announced: bool,
     pub(crate) restored: Vec<Remembered>,
@@ -112,9 +114,9 @@ pub(crate) enum Due {
     /// This node gets the new build.
     Upgrade(usize),
     /// The administrator looks whether everything is allowed that should be.
-    MendAccess,
+    MendAccess(GroupId),
     /// The controller looks whether the group owns all slots that it should.
-    MendSlots,
+    MendSlots(GroupId),
     /// The operator asks for a change, for the so-manieth time.
     Ask {
         change: u64,
@@ -126,7 +128,8 @@ impl World {
     pub(crate) fn new(seed: u64, options: Options) -> World {
         let root = Rng::new(seed);
         let mut plan_rng = root.fork(1);
-        let plan = Plan::new(&mut plan_rng);
+        let plan = Plan::new(&mut plan_rng, options.groups);
+        let groups = plan.settings.groups as usize;
         let mut nodes = Vec::new();
         for index in 0..plan.settings.nodes {
             let mut rng = root.fork(100 + index as u64);
@@ -136,14 +139,17 @@ impl World {
             nodes.push(Node::new(index, plan.settings.clone(), clock, rng));
         }
         let mut clients = Vec::new();
-        for index in 0..plan.clients {
-            let mut rng = root.fork(200 + index as u64);
+        for index in 0..plan.clients * groups {
+            let (program, group) = (index / groups, GroupId((index % groups) as u32 + 1));
+            let mut rng = root.fork(200 + (program * groups) as u64);
+            // All of a process have one clock.
             let clock = LocalClock::new(rng.below(1 << 40), Plan::drift_ppm(&mut rng));
-            let [plain, mixed, semaphores] = plan.names;
-            let names = Names::new(index, plain, mixed, semaphores);
+            let rng = if index % groups == 0 { rng } else { root.fork(200 + index as u64) };
+            let names = Names::new(index, groups, plan.names);
             let nodes = (0..plan.settings.nodes).collect();
-            clients.push(Client::new(index, clock, rng, nodes, names));
+            clients.push(Client::new(index, (program as u64, group), clock, rng, nodes, names));
         }
+        let slot_map = SlotMap::new(groups, clients.iter().map(|client: &Client| client.names()));
         let network = Network::new(root.fork(2), clients.len(), plan.quality);
         let mut world = World {
             now: RealTime(0),
@@ -155,17 +161,18 @@ impl World {
             nodes,
             clients,
             network,
-            recorder: Recorder::default(),
+            recorder: Recorders::new(groups),
             trace: Trace::new(options.readable),
             coverage: options.coverage.then(Coverage::default),
             fault_rng: root.fork(3),
-            fault_kinds: options.faults,
+            fault_kinds: FaultKind::possible(options.faults, groups),
             faults_begun: 0,
             faults: BTreeMap::new(),
             active: Vec::new(),
             operator: Operator::new(plan.settings.nodes),
-            administrator: Administrator::default(),
-            slot_controller: SlotController::default(),
+            administrators: (0..groups).map(|_| Administrator::default()).collect(),
+            slot_controllers: (0..groups).map(|_| SlotController::default()).collect(),
+            slot_map,
             backup: None,
             disaster_announced: false,
             restored: Vec::new(),
@@ -202,6 +209,7 @@ impl World {
                 self.agenda.plan(at, Due::Upgrade(node));
             }
         }
+        self.found_groups();
         for node in 0..self.nodes.len() {
             self.restart(node);
         }
@@ -210,7 +218,7 @@ impl World {
             self.agenda.plan(first, Due::Think(client));
         }
         if self.plan.wild_clock.is_some() {
-            self.recorder.history.rates_broken = true;
+            self.recorder.all().for_each(|recorder| recorder.history.rates_broken = true);
             self.faults.insert(FaultKind::WildClock, 1);
             let (number, kind) = (0, FaultKind::WildClock);
             self.active.push(ActiveFault { number, kind, undo: Undo::Nothing });
@@ -291,18 +299,37 @@ impl World {
             Due::SaveBackup => self.save_backup(),
             Due::Grow => self.grow(),
             Due::Upgrade(node) => self.upgrade(node),
-            Due::MendAccess => self.mend_access(),
-            Due::MendSlots => self.mend_slots(),
+            Due::MendAccess(group) => self.mend_access(group),
+            Due::MendSlots(group) => self.mend_slots(group),
             Due::Ask { change, attempt } => self.ask_for_change(change, attempt),
         }
     }
 
-    /// The leader with the highest term.
-    pub(crate) fn leader(&self) -> Option<usize> {
-        let leading = (0..self.nodes.len()).filter(|node| self.nodes[*node].leads());
+    pub(crate) fn groups(&self) -> impl Iterator<Item = GroupId> + use<> {
+        (1..=self.plan.settings.groups).map(GroupId)
+    }
+
+    /// One of the groups. With one group chance is not asked.
+    pub(crate) fn any_group(&mut self) -> GroupId {
+        match self.plan.settings.groups {
+            1 => GroupId::FIRST,
+            groups => GroupId(self.fault_rng.between(1, u64::from(groups)) as u32),
+        }
+    }
+
+    /// The group's leader with the highest term.
+    pub(crate) fn leader(&self, group: GroupId) -> Option<usize> {
+        let leading = (0..self.nodes.len()).filter(|node| self.nodes[*node].leads(group));
         leading.max_by_key(|node| {
-            self.nodes[*node].replica().map_or(0, |replica| replica.leadership().term)
+            self.nodes[*node].replica(group).map_or(0, |replica| replica.leadership().term)
         })
+    }
+
+    /// The clients that are in one process with this one.
+    pub(crate) fn program_of(&self, client: usize) -> std::ops::Range<usize> {
+        let groups = self.plan.settings.groups as usize;
+        let first = client - client % groups;
+        first..first + groups
     }
 }
 

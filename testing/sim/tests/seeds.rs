@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use holdfast_sim::{CommandKind, Options, Origin, run_with};
+use holdfast_core::{Outcome, Rejection};
+use holdfast_sim::history::Output;
+use holdfast_sim::{CommandKind, FaultKind, Options, Origin, run_with};
 
 fn minutes(minutes: u64) -> Options {
     Options { length: Duration::from_secs(minutes * 60), ..Options::default() }
@@ -18,9 +20,49 @@ fn twenty_seeds_break_no_promise() {
 }
 
 #[test]
+fn runs_with_several_groups_break_no_promise_and_use_all_of_them() {
+    let (mut wrong_groups, mut several_groups, mut losses) = (0, 0, 0);
+    for (seed, groups) in [(1, 2), (2, 3), (3, 4), (4, 2)] {
+        let report = run_with(seed, Options { groups: Some(groups), ..minutes(3) });
+        assert_eq!(report.violations, [], "seed {seed}");
+        assert_eq!(report.histories.len(), groups as usize);
+        losses += report.faults.get(&FaultKind::GroupQuorumLoss).copied().unwrap_or_default();
+        for history in &report.histories {
+            assert!(history.operations.len() > 50, "seed {seed}: {}", history.operations.len());
+            for operation in &history.operations {
+                let Some((_, Output::Outcome(Outcome::Rejected(rejection)))) = &operation.returned
+                else {
+                    continue;
+                };
+                wrong_groups += u64::from(matches!(rejection, Rejection::WrongGroup { .. }));
+                several_groups += u64::from(matches!(rejection, Rejection::SeveralGroups { .. }));
+            }
+        }
+    }
+    assert!(wrong_groups > 0 && several_groups > 0, "{wrong_groups}, {several_groups}");
+    assert!(losses > 0, "no group has lost its quorum");
+}
+
+#[test]
+fn some_seeds_have_one_group_and_some_have_several() {
+    let groups: Vec<usize> = (1..=20)
+        .map(|seed| {
+            let length = Duration::from_secs(1);
+            run_with(seed, Options { length, faults: &[], ..Options::default() }).groups
+        })
+        .collect();
+    let singles = groups.iter().filter(|groups| **groups == 1).count();
+    assert!((10..20).contains(&singles), "{groups:?}");
+    assert!(groups.iter().all(|groups| (1..=4).contains(groups)));
+}
+
+#[test]
 fn the_same_seed_is_the_same_run_and_another_is_another() {
     let digest = |seed| run_with(seed, minutes(2)).trace_digest;
     assert_eq!(digest(7), digest(7));
+    let with = |groups| run_with(7, Options { groups: Some(groups), ..minutes(2) }).trace_digest;
+    assert_eq!(with(3), with(3));
+    assert_ne!(with(3), with(1));
     assert_ne!(digest(7), digest(8));
 }
 

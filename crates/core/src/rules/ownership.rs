@@ -119,8 +119,12 @@ impl LockTable {
             return Outcome::Rejected(Rejection::StaleEpoch { epoch: before.epoch() });
         }
         #[cfg(feature = "planted")]
-        let epoch =
-            if crate::planted::Bug::EpochNotRaised.is_active() { before.epoch() } else { epoch };
+        let epoch = match before.epoch() {
+            // Epoch 0 with fewer slots is no state, so the first change counts.
+            MapEpoch(0) => epoch,
+            before if crate::planted::Bug::EpochNotRaised.is_active() => before,
+            _ => epoch,
+        };
         let gains = !before.slots().includes(&slots);
         self.set_ownership(Ownership { epoch, slots: slots.clone() });
         events.push(Event::OwnershipChanged { epoch, slots });

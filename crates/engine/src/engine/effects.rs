@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use holdfast_core::{Event, LogicalTime, Outcome, SessionId};
 use holdfast_replica::{Effect as ReplicaEffect, GroupId, Leadership, NodeId, Outgoing, Ticket};
 
-use super::{Engine, Group};
+use super::{Engine, Group, ROOT};
 use crate::answer::{Delivery, StreamKey, Touched, Unavailable};
-use crate::callers::{Answered, Outbound, Touches};
+use crate::callers::{Answered, Callers, Outbound, Touches};
 use crate::effect::{Effect, TierChange};
 use crate::heartbeats::is_deferrable;
 use crate::host::Host;
@@ -16,7 +16,10 @@ use crate::query::{Query, ReadAnswer, ReadData, WholeState};
 
 impl<H: Host> Engine<H> {
     pub(super) fn carry_out(&mut self, id: GroupId, effect: ReplicaEffect) {
-        let Some(Group { callers, is_leader, .. }) = self.groups.get_mut(&id) else { return };
+        let Some(Group { callers, is_leader, is_removed, events, .. }) = self.groups.get_mut(id)
+        else {
+            return;
+        };
         let out = &mut self.out;
         match effect {
             ReplicaEffect::Send(message) => add_to_batch(&mut self.turn.outgoing, out, id, message),
@@ -40,16 +43,21 @@ impl<H: Host> Engine<H> {
             ReplicaEffect::Read { ticket } => self.serve_read(id, ticket),
             ReplicaEffect::Happened { index, at, event } => {
                 out.host.happened(*is_leader, at, &event);
-                self.notify_streams(id, at, &event);
-                self.turn.unpublished_events.push((index, at, event));
+                notify_streams(id, callers, at, &event, out);
+                if let (Event::SessionEnded { session, .. }, ROOT, true) =
+                    (&event, id, self.now.is_tier_in_use)
+                {
+                    out.effects.push(Effect::Tier(TierChange::SessionEnded(*session)));
+                }
+                events.push((index, at, event));
             }
             ReplicaEffect::LeadershipChanged(leadership) => self.leadership_changed(id, leadership),
             ReplicaEffect::ChangeEnded { ticket, result } => {
                 callers.change_ended(ticket, result, out);
             }
             ReplicaEffect::MembershipChanged { index, members } => {
-                self.is_removed |= members.was_removed(self.config.node);
-                out.effects.push(Effect::MembershipChanged { index, members });
+                *is_removed |= members.was_removed(self.config.node);
+                out.effects.push(Effect::MembershipChanged { group: id, index, members });
                 self.report_members();
             }
             ReplicaEffect::SaveSnapshot(file) => {
@@ -67,7 +75,7 @@ impl<H: Host> Engine<H> {
 
     /// A client that resumes its session may have missed the loss of holds.
     fn notify_losses(&mut self, group: GroupId, stream: StreamKey) {
-        let Some(Group { replica, .. }) = self.groups.get(&group) else { return };
+        let Some(Group { replica, .. }) = self.groups.get(group) else { return };
         let losses = replica.table().losses(stream.session);
         if !losses.is_empty() && !Bug::ResumeLosesLoss.is_active() {
             self.out.streams.send(stream, Delivery::Losses(losses));
@@ -77,7 +85,7 @@ impl<H: Host> Engine<H> {
     /// A session that exists now existed when it was touched, or began since. In both cases it has its full TTL, unless its
     /// principal was revoked: then the touch was rejected, and the time goes on that it had.
     fn answer_touches(&mut self, group: GroupId, at: LogicalTime, touches: Touches<H>) {
-        let Some(Group { replica, .. }) = self.groups.get(&group) else { return };
+        let Some(Group { replica, .. }) = self.groups.get(group) else { return };
         let Touches { sessions, reply: to } = touches;
         let ttl = |session: SessionId| replica.table().session_time_left(session);
         let ttls: Vec<_> = sessions.into_iter().map(ttl).collect();
@@ -87,21 +95,22 @@ impl<H: Host> Engine<H> {
     }
 
     pub(super) fn serve_read(&mut self, group: GroupId, ticket: Ticket) {
-        let Some(Group { replica, callers, .. }) = self.groups.get_mut(&group) else { return };
+        let Some(Group { replica, callers, .. }) = self.groups.get_mut(group) else { return };
         if callers.reads_everything(ticket) {
             return replica.handle_backup(ticket);
         }
         let Some((query, reply)) = callers.take_read(ticket, &mut self.out.host) else { return };
         let (table, leadership) = (replica.table(), replica.leadership());
-        if let Query::Confirm { asked } | Query::Admit { asked, .. } = query
-            && let Some(until) = self.tier.lease.confirm(leadership, asked)
+        if let (Query::Confirm { asked } | Query::Admit { asked, .. }, ROOT) = (&query, group)
+            && let Some(until) = self.tier.lease.confirm(leadership, *asked)
         {
             let confirm = TierChange::Confirm { term: leadership.term, until };
             self.out.effects.push(Effect::Tier(confirm));
         }
-        if let Query::Admit { session, .. } = query
-            && let Some(known) = table.session(session)
+        if let (Query::Admit { session, .. }, ROOT) = (&query, group)
+            && let Some(known) = table.session(*session)
         {
+            let session = *session;
             let admit = TierChange::Admit { session, public: known.public, owner: known.owner };
             self.out.effects.push(Effect::Tier(admit));
             self.now.is_tier_in_use = true;
@@ -112,68 +121,103 @@ impl<H: Host> Engine<H> {
         self.out.answer_read(reply, Ok(ReadAnswer { at: replica.now(), applied_index, data }));
     }
 
-    /// Only a leader has parked callers and open streams.
-    fn notify_streams(&mut self, group: GroupId, at: LogicalTime, event: &Event) {
-        let out = &mut self.out;
-        match event {
-            Event::WaitEnded { session, request, outcome, .. } => {
-                if let Some(Group { callers, .. }) = self.groups.get_mut(&group) {
-                    callers.wait_ended((*session, *request), at, outcome, out);
-                }
-            }
-            Event::HoldEnded { name, session, request, token, reason, .. } => {
-                let (name, token, acquire) = (name.clone(), *token, *request);
-                let notice = Delivery::HoldEnded { name, token, acquire, reason: *reason };
-                out.streams.send_to_session(*session, notice);
-            }
-            Event::SessionEnded { session, reason, .. } => {
-                out.streams.send_to_session(*session, Delivery::SessionEnded { reason: *reason });
-                if self.now.is_tier_in_use {
-                    out.effects.push(Effect::Tier(TierChange::SessionEnded(*session)));
-                }
-            }
-            Event::SessionOpened { .. }
-            | Event::Granted { .. }
-            | Event::Queued { .. }
-            | Event::Refused { .. }
-            | Event::Converted { .. }
-            | Event::Proclaimed { .. }
-            | Event::Released { .. }
-            | Event::Reopened { .. }
-            | Event::Intervened(_)
-            | Event::AccessChanged { .. }
-            | Event::OwnershipChanged { .. }
-            | Event::Thawed { .. } => {}
-        }
-    }
-
+    /// Ends the streams and parked requests of a group that this node no longer leads. Other groups go on.
     fn leadership_changed(&mut self, group: GroupId, leadership: Leadership) {
-        let Leadership { leader, is_here, term } = leadership;
-        let Some(Group { callers, is_leader, .. }) = self.groups.get_mut(&group) else { return };
+        let Leadership { leader, is_here, .. } = leadership;
+        let Some(Group { callers, is_leader, .. }) = self.groups.get_mut(group) else { return };
         *is_leader = is_here;
-        let was_tier_in_use = std::mem::take(&mut self.now.is_tier_in_use);
         let out = &mut self.out;
-        let last_delivery = || Delivery::LeaderMoved { leader };
-        if !is_here {
+        let ends_streams = if is_here {
+            group == ROOT && self.begin_tier_term(leadership.term)
+        } else {
             let reason = Unavailable::LeadershipLost { leader };
             callers.fail_parked(reason, out);
-            self.tier.term = None;
-            out.effects.push(Effect::Tier(TierChange::EndTerm { reason }));
-            out.streams.end_all(last_delivery);
-        } else if self.tier.term.replace(term) != Some(term) {
-            let opens = self.tier.lease.opens(self.now.boot);
-            out.effects.push(Effect::Tier(TierChange::BeginTerm { term, opens }));
-            if was_tier_in_use {
-                // This node lost leadership and won it back before its clients noticed. Clients that resume learn the
-                // new term.
-                out.streams.end_all(last_delivery);
+            if group == ROOT {
+                self.end_tier_term(reason);
             }
-        } else {
-            self.now.is_tier_in_use = was_tier_in_use;
+            true
+        };
+        if ends_streams {
+            let last_delivery = || Delivery::LeaderMoved { leader };
+            self.out.streams.end_group(group, last_delivery);
         }
-        self.tier.lease.forget();
-        out.effects.push(Effect::Deliver);
-        out.effects.push(Effect::LeadershipChanged { group, leadership });
+        if group == ROOT {
+            self.tier.lease.forget();
+        }
+        if !is_here {
+            self.plant_bugs_of_lost_group(group, leader);
+        }
+        self.out.effects.push(Effect::Deliver);
+        self.out.effects.push(Effect::LeadershipChanged { group, leadership });
+    }
+
+    /// This node leads the root group in this term. Returns whether the streams of that group must end.
+    fn begin_tier_term(&mut self, term: u64) -> bool {
+        if self.tier.term.replace(term) == Some(term) {
+            return false;
+        }
+        let opens = self.tier.lease.opens(self.now.boot);
+        self.out.effects.push(Effect::Tier(TierChange::BeginTerm { term, opens }));
+        // If the tier is in use, this node lost leadership and won it back before its clients noticed. Clients that resume
+        // learn the new term.
+        std::mem::take(&mut self.now.is_tier_in_use)
+    }
+
+    fn end_tier_term(&mut self, reason: Unavailable) {
+        self.now.is_tier_in_use = false;
+        self.tier.term = None;
+        self.out.effects.push(Effect::Tier(TierChange::EndTerm { reason }));
+    }
+
+    fn plant_bugs_of_lost_group(&mut self, lost: GroupId, leader: Option<NodeId>) {
+        let reason = Unavailable::LeadershipLost { leader };
+        if Bug::LostGroupEndsAllStreams.is_active() {
+            self.out.streams.end_all(|| Delivery::LeaderMoved { leader });
+            for group in self.groups.inputs() {
+                group.callers.fail_parked(reason, &mut self.out);
+            }
+        }
+        if Bug::LostGroupForgetsOtherCallers.is_active() {
+            for group in self.groups.inputs().filter(|group| group.id != lost) {
+                group.callers.forget_parked();
+            }
+        }
+    }
+}
+
+/// Only a leader has parked callers and open streams.
+fn notify_streams<H: Host>(
+    group: GroupId,
+    callers: &mut Callers<H>,
+    at: LogicalTime,
+    event: &Event,
+    out: &mut Outbound<H>,
+) {
+    match event {
+        Event::WaitEnded { session, request, outcome, .. } => {
+            callers.wait_ended((*session, *request), at, outcome, out);
+        }
+        Event::HoldEnded { name, session, request, token, reason, .. } => {
+            let (name, token, acquire) = (name.clone(), *token, *request);
+            let notice = Delivery::HoldEnded { name, token, acquire, reason: *reason };
+            out.streams.send_to_session(group, *session, notice);
+        }
+        Event::SessionEnded { session, reason, .. } => {
+            let notice = Delivery::SessionEnded { reason: *reason };
+            out.streams.send_to_session(group, *session, notice);
+        }
+        Event::SessionOpened { .. }
+        | Event::Granted { .. }
+        | Event::Queued { .. }
+        | Event::Refused { .. }
+        | Event::Converted { .. }
+        | Event::Proclaimed { .. }
+        | Event::Released { .. }
+        | Event::Reopened { .. }
+        | Event::Intervened(_)
+        | Event::AccessChanged { .. }
+        | Event::OwnershipChanged { .. }
+        | Event::Thawed { .. } => {}
     }
 }
 

@@ -37,22 +37,23 @@ impl<H: Host> Engine<H> {
         self.now.monotonic = now;
         let took = self.write_time(now);
         for (id, turn) in self.turn.turns.iter().filter(|(_, turn)| turn.needs_disk()) {
-            if let Some(Group { replica, .. }) = self.groups.get_mut(id) {
-                replica.handle_write_time(took);
-            }
+            let Some(Group { replica, publication, .. }) = self.groups.get_mut(*id) else {
+                continue;
+            };
+            replica.handle_write_time(took);
             if let Some(snapshot) = &turn.snapshot {
                 let (group, index) = (*id, snapshot.index);
                 self.out.effects.push(Effect::Installed { group, index });
-                self.turn.publication = None;
+                *publication = None;
             }
         }
         for id in groups_pinning_log {
-            if let Some(Group { replica, .. }) = self.groups.get_mut(id) {
+            if let Some(Group { replica, .. }) = self.groups.input(*id) {
                 replica.request_snapshot();
             }
         }
         if self.halt.take().is_some_and(|halt| halt.has_resigned) {
-            for (id, Group { replica, .. }) in &self.groups {
+            for Group { id, replica, .. } in self.groups.iter() {
                 let (group, leadership) = (*id, replica.leadership());
                 self.out.effects.push(Effect::LeadershipChanged { group, leadership });
             }
@@ -78,8 +79,8 @@ impl<H: Host> Engine<H> {
             halt.has_resigned = true;
             self.out.streams.end_all(|| Delivery::LeaderMoved { leader: None });
             self.out.effects.push(Effect::Deliver);
-            for group in self.groups.keys().copied() {
-                let leadership = Leadership::default();
+            for group in self.groups.iter() {
+                let (group, leadership) = (group.id, Leadership::default());
                 self.out.effects.push(Effect::LeadershipChanged { group, leadership });
             }
         }

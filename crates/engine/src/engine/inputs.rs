@@ -11,7 +11,7 @@ use holdfast_replica::{
 };
 
 use super::full_disk::MissedInput;
-use super::{Engine, Group};
+use super::{Engine, Group, ROOT};
 use crate::answer::{Answer, Delivery, ReplyTo, StreamKey, Unavailable};
 use crate::callers::ReadReply;
 use crate::effect::{Effect, TierChange};
@@ -36,24 +36,14 @@ impl<H: Host> Engine<H> {
     }
 
     /// The operations of one client frame, each with the number under which it is answered.
-    pub fn frame(
-        &mut self,
-        stream: StreamKey,
-        group: GroupId,
-        operations: Vec<(RequestId, Command)>,
-    ) {
+    pub fn frame(&mut self, stream: StreamKey, operations: Vec<(RequestId, Command)>) {
         self.carry_out_deferred();
-        self.operations(stream, group, operations);
+        self.operations(stream, operations);
     }
 
     /// As [`Engine::frame`], for a heartbeat that came alone on a stream whose heartbeats may wait.
-    pub fn defer(
-        &mut self,
-        stream: StreamKey,
-        group: GroupId,
-        operations: Vec<(RequestId, Command)>,
-    ) {
-        if self.heartbeats.push((stream, group, operations)) || self.is_halted() {
+    pub fn defer(&mut self, stream: StreamKey, operations: Vec<(RequestId, Command)>) {
+        if self.heartbeats.push((stream, operations)) || self.is_halted() {
             self.carry_out_deferred();
         }
     }
@@ -63,21 +53,22 @@ impl<H: Host> Engine<H> {
             return;
         }
         let deferred = self.heartbeats.take(self.now.monotonic + self.config.tick);
-        for (stream, group, operations) in deferred {
+        for (stream, operations) in deferred {
             if !Bug::DeferredHeartbeatDropped.is_active() {
-                self.operations(stream, group, operations);
+                self.operations(stream, operations);
             }
         }
     }
 
-    fn operations(
-        &mut self,
-        stream: StreamKey,
-        group: GroupId,
-        operations: Vec<(RequestId, Command)>,
-    ) {
+    fn operations(&mut self, stream: StreamKey, operations: Vec<(RequestId, Command)>) {
         let reply = |request| ReplyTo::Stream { stream, request };
         let commands = operations.into_iter();
+        let mut group = stream.group;
+        if Bug::HeartbeatCountedForAllGroups.is_active()
+            && matches!(commands.as_slice(), [(_, Command::Touch { .. })])
+        {
+            group = ROOT;
+        }
         self.commands(group, commands.map(|(request, command)| (command, reply(request), None)));
         self.deliver_if_halted();
     }
@@ -96,7 +87,7 @@ impl<H: Host> Engine<H> {
     ) {
         let refusal = self.refusal(id);
         let out = &mut self.out;
-        let Some(Group { replica, callers, .. }) = self.groups.get_mut(&id) else {
+        let Some(Group { replica, callers, .. }) = self.groups.input(id) else {
             let none = Unavailable::NotLeader { leader: None };
             return commands.for_each(|(_, reply, _)| out.answer(reply, Answer::failed(none)));
         };
@@ -133,8 +124,7 @@ impl<H: Host> Engine<H> {
     pub fn touches(&mut self, id: GroupId, sessions: Vec<SessionId>, reply: H::Touches) {
         self.carry_out_deferred();
         let refusal = self.refusal(id);
-        let (None, Some(Group { replica, callers, .. })) = (refusal, self.groups.get_mut(&id))
-        else {
+        let (None, Some(Group { replica, callers, .. })) = (refusal, self.groups.input(id)) else {
             let reason = refusal.unwrap_or(Unavailable::NotLeader { leader: None });
             let answer = Err(reason);
             return self.out.effects.push(Effect::AnswerTouches { to: reply, answer });
@@ -163,7 +153,7 @@ impl<H: Host> Engine<H> {
         if self.is_halted() {
             return self.missed_inputs.push(MissedInput::Abandoned { id, session, request, call });
         }
-        if let Some(Group { replica, callers, .. }) = self.groups.get_mut(&id)
+        if let Some(Group { replica, callers, .. }) = self.groups.input(id)
             && callers.abandoned((session, request), &call)
         {
             replica.handle_call(None, Command::Abandon { session, request });
@@ -177,29 +167,24 @@ impl<H: Host> Engine<H> {
     }
 
     /// The locks whose status one client frame asks for, each with the number under which it is answered.
-    pub fn read_statuses(
-        &mut self,
-        stream: StreamKey,
-        group: GroupId,
-        reads: Vec<(RequestId, LockName)>,
-    ) {
+    pub fn read_statuses(&mut self, stream: StreamKey, reads: Vec<(RequestId, LockName)>) {
         self.carry_out_deferred();
         for (request, name) in reads {
             let query = Query::Status { name: name.clone(), shown_max: STATUS_SHOWN_MAX };
-            self.begin_read(group, query, ReadReply::Stream { stream, request, name });
+            self.begin_read(stream.group, query, ReadReply::Stream { stream, request, name });
         }
         self.deliver_if_halted();
     }
 
     fn begin_read(&mut self, id: GroupId, query: Query, reply: ReadReply<H::Read>) {
         let halted = self.halt.as_ref().map(|halt| halt.reason);
-        let reason = match (halted, self.groups.get_mut(&id)) {
+        let reason = match (halted, self.groups.input(id)) {
             (Some(reason), _) => reason,
             (None, None) => Unavailable::NotLeader { leader: None },
             (None, Some(Group { callers, .. })) if !callers.has_room_for(&reply) => {
                 Unavailable::Overloaded
             }
-            (None, Some(Group { replica, callers, is_leader })) => {
+            (None, Some(Group { replica, callers, is_leader, .. })) => {
                 let ticket = callers.read(query, reply);
                 if Bug::ReadBeforeReadIndex.is_active() && *is_leader {
                     return self.serve_read(id, ticket);
@@ -216,14 +201,14 @@ impl<H: Host> Engine<H> {
         self.out.streams.open(stream, handle);
     }
 
-    /// A stream ended. If the client disconnected, its session begins to linger in every group that knows it.
+    /// A stream ended. If the client disconnected, its session begins to linger in the group of the stream.
     pub fn stream_closed(&mut self, key: StreamKey, client_gone: bool) {
         self.carry_out_deferred();
         let was_open = self.out.streams.close(key);
         // A node that stops ends streams itself, and its clients live.
         if was_open && client_gone && self.stop_by.is_none() {
-            let StreamKey { session, stream } = key;
-            for Group { replica, .. } in self.groups.values_mut() {
+            let StreamKey { group, session, stream } = key;
+            if let Some(Group { replica, .. }) = self.groups.input(group) {
                 replica.handle_call(None, Command::DetachStream { session, stream });
             }
         }
@@ -231,10 +216,14 @@ impl<H: Host> Engine<H> {
 
     /// Why no command is accepted now.
     fn refusal(&self, group: GroupId) -> Option<Unavailable> {
+        let has_leader = |group: &Group<H>| group.replica.leadership().leader.is_some();
+        if Bug::LostGroupStopsOthers.is_active() && !self.groups.iter().all(has_leader) {
+            return Some(Unavailable::NotLeader { leader: None });
+        }
         match (&self.halt, self.stop_by) {
             (Some(halt), _) => Some(halt.reason),
             (None, Some(_)) => Some(Unavailable::ShuttingDown),
-            (None, None) if !self.groups.contains_key(&group) => {
+            (None, None) if self.groups.get(group).is_none() => {
                 Some(Unavailable::NotLeader { leader: None })
             }
             (None, None) => None,
@@ -248,7 +237,7 @@ impl<H: Host> Engine<H> {
     pub fn events_published(&mut self, group: GroupId, command: Command, reply: H::Call) {
         let is_published = |group: &Group<H>| group.replica.table().publication().is_some();
         let is_supported =
-            self.groups.values().all(is_published) || self.all_support(PUBLICATION_SINCE);
+            self.groups.iter().all(is_published) || self.all_support(PUBLICATION_SINCE);
         if is_supported && !self.is_halted() {
             self.commands(group, std::iter::once((command, ReplyTo::Call(reply), None)));
         }
@@ -262,7 +251,7 @@ impl<H: Host> Engine<H> {
         // Not checked here: before a change of the members, the operator upgrades all nodes to a build that reads such
         // entries.
         self.report_members_unchecked();
-        if let Some(Group { replica, callers, .. }) = self.groups.get_mut(&id) {
+        if let Some(Group { replica, callers, .. }) = self.groups.input(id) {
             replica.propose_membership(callers.change(reply), change);
         }
     }
@@ -274,7 +263,7 @@ impl<H: Host> Engine<H> {
             return drop(reply);
         }
         let none = Err(HandOverRefusal::NotLeader { leader: None });
-        let group = self.groups.get_mut(&id);
+        let group = self.groups.input(id);
         let answer = group.map_or(none, |group| group.replica.hand_over(to));
         self.out.effects.push(Effect::AnswerHandOver { to: reply, answer });
     }
@@ -293,7 +282,7 @@ impl<H: Host> Engine<H> {
 
     /// A snapshot of [`Effect::SaveSnapshot`] is durable up to this index, or could not be saved.
     pub fn snapshot_saved(&mut self, group: GroupId, index: Option<u64>) {
-        match (self.groups.get_mut(&group), index) {
+        match (self.groups.input(group), index) {
             (Some(Group { replica, .. }), Some(index)) => replica.handle_snapshot_saved(index),
             (Some(Group { replica, .. }), None) => replica.handle_snapshot_failed(),
             (None, _) => {}
@@ -312,7 +301,7 @@ impl<H: Host> Engine<H> {
     ) -> Result<(), MessageError> {
         // While the disk is full, the engine stands between the halves of a turn, and consensus takes no messages. Raft
         // tolerates lost ones.
-        match self.groups.get_mut(&group).filter(|_| self.halt.is_none()) {
+        match self.groups.input(group).filter(|_| self.halt.is_none()) {
             Some(Group { replica, .. }) => replica.handle_message_of(from, message),
             None => Ok(()),
         }
@@ -325,7 +314,7 @@ impl<H: Host> Engine<H> {
         group: GroupId,
         message: SnapshotMessage,
     ) -> Result<(), MessageError> {
-        match self.groups.get_mut(&group).filter(|_| self.halt.is_none()) {
+        match self.groups.input(group).filter(|_| self.halt.is_none()) {
             Some(Group { replica, .. }) => replica.handle_snapshot_message(from, message),
             None => Ok(()),
         }
@@ -337,15 +326,17 @@ impl<H: Host> Engine<H> {
             return self.missed_inputs.push(MissedInput::Identified { node, member, log_version });
         }
         self.peers.identify(node, member, log_version);
-        for Group { replica, .. } in self.groups.values_mut() {
+        for Group { replica, .. } in self.groups.inputs() {
             replica.handle_log_version(node, log_version);
         }
         self.report_members();
     }
 
-    /// A peer reports that this node was removed from the cluster.
-    pub fn removed(&mut self) {
-        self.is_removed = true;
+    /// A peer reports that this node was removed from the group. The node stops when all groups have removed it.
+    pub fn removed(&mut self, group: GroupId) {
+        if let Some(group) = self.groups.input(group) {
+            group.is_removed = true;
+        }
     }
 
     /// The connection to a peer broke or refuses.
@@ -353,7 +344,7 @@ impl<H: Host> Engine<H> {
         if self.is_halted() {
             return self.missed_inputs.push(MissedInput::Unreachable(node));
         }
-        for Group { replica, .. } in self.groups.values_mut() {
+        for Group { replica, .. } in self.groups.inputs() {
             replica.handle_peer_unreachable(node);
         }
     }
@@ -364,7 +355,7 @@ impl<H: Host> Engine<H> {
         if self.is_halted() {
             return;
         }
-        for Group { replica, .. } in self.groups.values_mut() {
+        for Group { replica, .. } in self.groups.inputs() {
             replica.handle_peer_crash(node);
         }
     }
@@ -374,7 +365,7 @@ impl<H: Host> Engine<H> {
         if self.is_halted() {
             return self.missed_inputs.push(MissedInput::SnapshotSent { id, to, delivered });
         }
-        if let Some(Group { replica, .. }) = self.groups.get_mut(&id) {
+        if let Some(Group { replica, .. }) = self.groups.input(id) {
             replica.handle_snapshot_sent(to, delivered);
         }
     }
@@ -388,7 +379,7 @@ impl<H: Host> Engine<H> {
 
     fn report_members_unchecked(&mut self) {
         for (node, (member, is_self_reported)) in self.peers.take_unreported() {
-            for Group { replica, .. } in self.groups.values_mut() {
+            for Group { replica, .. } in self.groups.inputs() {
                 replica.report_member(node, member.clone(), is_self_reported);
             }
         }
@@ -396,7 +387,7 @@ impl<H: Host> Engine<H> {
 
     /// Whether all members of all groups can read log entries of this version.
     fn all_support(&self, version: u32) -> bool {
-        let mut memberships = self.groups.values().map(|group| group.replica.membership());
+        let mut memberships = self.groups.iter().map(|group| group.replica.membership());
         memberships.all(|membership| self.peers.all_support(membership, version))
     }
 }

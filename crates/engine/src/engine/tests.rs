@@ -1,4 +1,6 @@
-//! The engine of a lone node, turned by hand, on a disk that can be full.
+//! The engine of a lone node, turned by hand, on a disk that can be full. `groups` has clusters with several groups.
+
+mod groups;
 
 use std::time::Duration;
 
@@ -19,7 +21,7 @@ use crate::query::Query;
 
 const GROUP: GroupId = GroupId(1);
 const ALICE: SessionId = SessionId(0xa11ce);
-const STREAM: StreamKey = StreamKey { session: ALICE, stream: StreamId(1) };
+const STREAM: StreamKey = StreamKey { group: GROUP, session: ALICE, stream: StreamId(1) };
 const TICK: Duration = Duration::from_millis(50);
 const ELECTION_TICKS: u32 = 10;
 
@@ -33,7 +35,7 @@ impl Host for TestHost {
     type Touches = u64;
     type Change = u64;
     type HandOver = u64;
-    type Stream = ();
+    type Stream = StreamKey;
     type Mark = ();
 
     fn asked(&mut self, _: &Command, _: Option<Wait>) {}
@@ -86,7 +88,7 @@ impl Bench {
             is_deferrable: None,
         };
         bench.turn_until(|bench| bench.leadership.last().is_some_and(|now| now.is_here));
-        bench.engine.stream_opened(STREAM, ());
+        bench.engine.stream_opened(STREAM, STREAM);
         let open = Command::OpenSession(OpenSession {
             session: ALICE,
             public: PublicSessionId(1),
@@ -96,7 +98,7 @@ impl Bench {
             owner: Owner::default(),
             identity: None,
         });
-        bench.engine.frame(STREAM, GROUP, vec![(RequestId(0), open)]);
+        bench.engine.frame(STREAM, vec![(RequestId(0), open)]);
         bench.turn_until(|bench| bench.delivered.len() == 1);
         bench.delivered.clear();
         bench
@@ -110,7 +112,7 @@ impl Bench {
                 Effect::Answer { to, answer } => self.answers.push((to, answer.result)),
                 Effect::AnswerRead { to, answer } => self.reads.push((to, answer.err())),
                 Effect::AnswerTouches { answer, .. } => self.touched.push(answer.unwrap()),
-                Effect::Deliver => self.engine.deliver(|(), delivered| {
+                Effect::Deliver => self.engine.deliver(|_, delivered| {
                     self.delivered.extend(delivered);
                     Ok(())
                 }),
@@ -172,7 +174,7 @@ impl Bench {
     }
 
     fn frame(&mut self, request: u64) {
-        self.engine.frame(STREAM, GROUP, vec![(RequestId(request), touch())]);
+        self.engine.frame(STREAM, vec![(RequestId(request), touch())]);
     }
 
     /// The heartbeats that were answered on the stream.
@@ -325,7 +327,7 @@ fn deferred_heartbeats_share_an_entry_with_the_next_command() {
     bench.turn();
     bench.delivered.clear();
     for request in 1..=3 {
-        bench.engine.defer(STREAM, GROUP, vec![(RequestId(request), touch())]);
+        bench.engine.defer(STREAM, vec![(RequestId(request), touch())]);
         bench.turn();
     }
     // Those above have set when they are due.
@@ -341,7 +343,7 @@ fn deferred_heartbeats_share_an_entry_with_the_next_command() {
 fn a_deferred_heartbeat_waits_no_longer_than_a_tick() {
     let mut bench = Bench::new();
     for request in 1..=2 {
-        bench.engine.defer(STREAM, GROUP, vec![(RequestId(request), touch())]);
+        bench.engine.defer(STREAM, vec![(RequestId(request), touch())]);
         bench.now += TICK;
         bench.turn();
         assert_eq!(bench.answered(), [request]);
@@ -351,7 +353,7 @@ fn a_deferred_heartbeat_waits_no_longer_than_a_tick() {
 #[test]
 fn a_deferred_heartbeat_does_not_overtake_the_end_of_its_stream() {
     let mut bench = Bench::new();
-    bench.engine.defer(STREAM, GROUP, vec![(RequestId(1), touch())]);
+    bench.engine.defer(STREAM, vec![(RequestId(1), touch())]);
     bench.engine.stream_closed(STREAM, true);
     bench.turn_until(|bench| bench.session_count() == 0);
 }
@@ -360,7 +362,7 @@ fn a_deferred_heartbeat_does_not_overtake_the_end_of_its_stream() {
 fn a_deferred_heartbeat_is_refused_while_the_disk_is_full() {
     let mut bench = Bench::new();
     bench.fill_disk();
-    bench.engine.defer(STREAM, GROUP, vec![(RequestId(7), touch())]);
+    bench.engine.defer(STREAM, vec![(RequestId(7), touch())]);
     bench.carry_out();
     let delivered = &bench.delivered[..];
     let [Delivery::Answer { request, answer }] = delivered else { panic!("{delivered:?}") };

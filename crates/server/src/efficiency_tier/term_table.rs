@@ -16,6 +16,7 @@ use holdfast_replica::TOKENS_PER_TERM_BITS;
 use super::{Streams, answer};
 use crate::metrics::{EfficiencyMetrics, Kind, Settled};
 use crate::outbox::{ReplyTo, put_all};
+use crate::shard::FIRST_GROUP;
 
 /// No request takes more tokens than this.
 const TOKENS_PER_REQUEST_MAX: u64 = 1 << 16;
@@ -281,7 +282,7 @@ impl TermTable {
                 }
                 Event::HoldEnded { name, session, request, token, reason, .. } => {
                     let notice = Delivery::HoldEnded { name, token, acquire: request, reason };
-                    streams.send_to_session(session, notice);
+                    streams.send_to_session(FIRST_GROUP, session, notice);
                 }
                 // That a session has ended is told by the replicated table.
                 _ => {}

@@ -260,7 +260,7 @@ impl Door {
         let operations = operations.into_iter().map(|(id, command)| (id, command.into_inner()));
         // `collect` reuses the allocation: `Admitted<Command>` has the size of `Command`.
         let operations = operations.collect();
-        let frame = Input::Frame { stream, group: FIRST_GROUP, operations, is_deferrable };
+        let frame = Input::Frame { stream, operations, is_deferrable };
         self.shard.offer(frame).map_err(|frame| {
             let requests = match *frame {
                 Input::Frame { operations, .. } => {
@@ -279,7 +279,7 @@ impl Door {
         reads: Vec<(RequestId, Admitted<LockName>)>,
     ) -> Result<(), (Vec<RequestId>, Failure)> {
         let reads = reads.into_iter().map(|(id, name)| (id, name.into_inner())).collect();
-        let input = Input::Reads { stream, group: FIRST_GROUP, reads };
+        let input = Input::Reads { stream, reads };
         self.shard.offer(input).map_err(|returned| {
             let requests = match *returned {
                 Input::Reads { reads, .. } => reads.into_iter().map(|(id, _)| id).collect(),

@@ -47,16 +47,18 @@ impl Shard {
                 tracing::info!(%group, index, "the leader's snapshot is installed");
                 self.owners_unknown = true;
             }
-            Effect::Publish { publication } => {
+            Effect::Publish { group, publication } => {
                 self.send_owners();
-                let events = self.engine.events();
+                let Some(events) = self.engine.events(group) else { return };
                 self.metrics.events.add(events.len() as u64);
                 self.events.record(events, unix_ms(), publication);
             }
             Effect::LeadershipChanged { group, leadership } => {
                 self.leadership_changed(group, leadership);
             }
-            Effect::MembershipChanged { index, members } => self.members_changed(index, members),
+            Effect::MembershipChanged { index, members, .. } => {
+                self.members_changed(index, members)
+            }
             Effect::SaveSnapshot { group, file } => {
                 let bytes = file.data.len() as u64;
                 self.snapshot_times.saving = Some((Instant::now(), bytes));

@@ -49,7 +49,6 @@ pub(crate) enum Input {
     /// The operations of one client frame, each with the number under which it is answered.
     Frame {
         stream: StreamKey,
-        group: GroupId,
         operations: Vec<(RequestId, Command)>,
         /// If they are a heartbeat alone, it may wait.
         is_deferrable: bool,
@@ -57,7 +56,7 @@ pub(crate) enum Input {
     /// A stream ended. If it was the client who went away, its session begins to linger.
     StreamClosed { stream: StreamKey, client_gone: bool },
     /// The locks that one client frame asks about, each with the number under which it is answered.
-    Reads { stream: StreamKey, group: GroupId, reads: Vec<(RequestId, LockName)> },
+    Reads { stream: StreamKey, reads: Vec<(RequestId, LockName)> },
     /// A linearizable read.
     Read { group: GroupId, query: Query, reply: oneshot::Sender<Result<ReadAnswer, Unavailable>> },
     /// So much is published; see `Command::EventsPublished`. Without an answer if some member could not read it.

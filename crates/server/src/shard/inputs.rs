@@ -43,8 +43,8 @@ impl Shard {
             Input::Abandoned { group, session, request, call } => {
                 engine.abandoned(group, session, request, call);
             }
-            Input::Frame { stream, group, operations, is_deferrable } => {
-                take_frame(engine, stream, group, operations, is_deferrable);
+            Input::Frame { stream, operations, is_deferrable } => {
+                take_frame(engine, stream, operations, is_deferrable);
             }
             Input::Touches { group, sessions, reply } => engine.touches(group, sessions, reply),
             Input::EventsPublished { group, command, reply } => {
@@ -61,7 +61,7 @@ impl Shard {
                 engine.stream_closed(stream, client_gone);
             }
             Input::Read { group, query, reply } => engine.read(group, query, reply),
-            Input::Reads { stream, group, reads } => engine.read_statuses(stream, group, reads),
+            Input::Reads { stream, reads } => engine.read_statuses(stream, reads),
             // Both only read, so a full disk is no obstacle.
             Input::Inspect { with_digests, reply } => {
                 let views = engine.replicas().map(|(group, replica)| {
@@ -97,7 +97,7 @@ impl Shard {
             }
             Input::RemovedBy(by) => {
                 tracing::error!(%by, "a peer says that this node was removed");
-                engine.removed();
+                engine.removed(FIRST_GROUP);
             }
             Input::PeerUnreachable(node) => engine.peer_unreachable(node),
             // If it has nothing more to say either, the peer's process has ended: its system has closed both its port
@@ -187,10 +187,10 @@ fn take_asked(engine: &mut Engine<Observer>, token: usize, asked: Asked) -> Opti
     let operations = asked.operations.into_iter().map(|(id, command)| (id, command.into_inner()));
     // `collect` reuses the allocation: `Admitted<Command>` has the size of `Command`.
     let operations: Vec<(RequestId, Command)> = operations.collect();
-    take_frame(engine, stream, FIRST_GROUP, operations, asked.is_deferrable);
+    take_frame(engine, stream, operations, asked.is_deferrable);
     if !asked.statuses.is_empty() {
         let statuses = asked.statuses.into_iter().map(|(id, name)| (id, name.into_inner()));
-        engine.read_statuses(stream, FIRST_GROUP, statuses.collect());
+        engine.read_statuses(stream, statuses.collect());
     }
     if let Some((query, reply)) = asked.read {
         engine.read(FIRST_GROUP, query, reply);
@@ -205,14 +205,13 @@ fn take_asked(engine: &mut Engine<Observer>, token: usize, asked: Asked) -> Opti
 fn take_frame(
     engine: &mut Engine<Observer>,
     stream: StreamKey,
-    group: GroupId,
     operations: Vec<(RequestId, Command)>,
     is_deferrable: bool,
 ) {
     match operations[..] {
         [] => {}
-        [(_, Command::Touch { .. })] if is_deferrable => engine.defer(stream, group, operations),
-        _ => engine.frame(stream, group, operations),
+        [(_, Command::Touch { .. })] if is_deferrable => engine.defer(stream, operations),
+        _ => engine.frame(stream, operations),
     }
 }
 

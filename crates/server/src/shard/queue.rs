@@ -263,10 +263,10 @@ mod tests {
     fn frame(operations: usize) -> Input {
         Input::Frame {
             stream: super::super::StreamKey {
+                group: super::super::FIRST_GROUP,
                 session: holdfast_core::SessionId(1),
                 stream: holdfast_core::StreamId(1),
             },
-            group: super::super::FIRST_GROUP,
             operations: vec![
                 (holdfast_core::RequestId(1), holdfast_core::Command::Tick);
                 operations
@@ -312,8 +312,11 @@ mod tests {
             terms: Terms::default(),
         };
         let frame = || Input::Frame {
-            stream: super::super::StreamKey { session, stream: holdfast_core::StreamId(1) },
-            group: super::super::FIRST_GROUP,
+            stream: super::super::StreamKey {
+                group: super::super::FIRST_GROUP,
+                session,
+                stream: holdfast_core::StreamId(1),
+            },
             operations: vec![(request, Command::AcquireAll(acquire.clone()))],
             is_deferrable: false,
         };

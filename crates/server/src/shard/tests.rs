@@ -33,8 +33,8 @@ use crate::peers::{Handshake, PeerLinks};
 use crate::transport::Transport;
 
 const ALICE: SessionId = SessionId(0xa11ce);
-const STREAM: StreamKey = StreamKey { session: ALICE, stream: StreamId(1) };
-const FRAMED: StreamKey = StreamKey { session: ALICE, stream: StreamId(2) };
+const STREAM: StreamKey = StreamKey { group: FIRST_GROUP, session: ALICE, stream: StreamId(1) };
+const FRAMED: StreamKey = StreamKey { group: FIRST_GROUP, session: ALICE, stream: StreamId(2) };
 
 /// A shard whose loop does not run by itself: the test turns it.
 struct Bench {
@@ -244,13 +244,13 @@ fn a_leader_counts_as_crashed_when_its_port_refuses_and_its_wire_has_ended() {
 }
 
 fn frame(operations: Vec<(RequestId, Command)>) -> Input {
-    Input::Frame { stream: STREAM, group: FIRST_GROUP, operations, is_deferrable: false }
+    Input::Frame { stream: STREAM, operations, is_deferrable: false }
 }
 
 /// Her heartbeat, which came alone and may wait.
 fn heartbeat(request: u64) -> Input {
     let operations = vec![(RequestId(request), touch())];
-    Input::Frame { stream: STREAM, group: FIRST_GROUP, operations, is_deferrable: true }
+    Input::Frame { stream: STREAM, operations, is_deferrable: true }
 }
 
 fn answered(deliveries: &mut mpsc::Receiver<Vec<Delivery>>) -> Vec<u64> {

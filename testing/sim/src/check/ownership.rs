@@ -23,7 +23,11 @@ pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
     let mut spans: Vec<Span<'_>> = Vec::new();
     // A cluster that was restored has slots of which the history does not tell.
     if history.beginning.is_none() {
-        spans.push(Span { epoch: MapEpoch(0), slots: &SlotSet::ALL, from: RealTime(0) });
+        let (epoch, slots) = match &history.founding {
+            Some((epoch, slots)) => (*epoch, slots),
+            None => (MapEpoch(0), &SlotSet::ALL),
+        };
+        spans.push(Span { epoch, slots, from: RealTime(0) });
     }
     for entry in history.log() {
         let index = entry.index.0;

@@ -22,11 +22,15 @@ pub(crate) struct Seeds {
     pub(crate) minutes: u64,
     #[arg(long, default_value_t = 1)]
     pub(crate) threads: usize,
+    /// How many groups each node runs; by the seed if it is not given.
+    #[arg(long)]
+    pub(crate) groups: Option<u32>,
 }
 
 impl Seeds {
     pub(crate) fn options(&self) -> Options {
-        Options { length: Duration::from_secs(self.minutes * 60), ..Options::default() }
+        let length = Duration::from_secs(self.minutes * 60);
+        Options { length, groups: self.groups, ..Options::default() }
     }
 
     /// Runs them all; `each` sees every report once.

@@ -91,8 +91,11 @@ impl Client {
             return again;
         }
         let all = self.rng.percent(15);
-        let names =
-            if all { self.names.some(&mut self.rng) } else { vec![self.names.any(&mut self.rng)] };
+        let names = if all {
+            self.names.some(&mut self.rng)
+        } else {
+            vec![self.names.any_to_acquire(&mut self.rng)]
+        };
         let members: Vec<Member> = names
             .into_iter()
             .map(|name| Member { mode: self.mode(program, &name), name })

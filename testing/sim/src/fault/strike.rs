@@ -2,7 +2,7 @@
 
 use holdfast_replica::NodeId;
 
-use super::{ActiveFault, FaultKind, Undo, partition};
+use super::{ActiveFault, FaultKind, QuorumLoss, Undo, partition};
 use crate::history::{RealTime, SlowSpan};
 use crate::network::{Cut, Quality};
 use crate::node::{CrashPoint, Incoming};
@@ -11,12 +11,14 @@ use crate::world::{Due, World};
 const SECOND_US: u64 = 1_000_000;
 /// Before one node in a while is lost to a flipped bit, so many are tried on copies of its disk.
 const CORRUPTIONS_TRIED: usize = 6;
+/// So long that other groups have served in the second half of it, if they can.
+const QUORUM_LOSS_MIN_US: u64 = 40 * SECOND_US;
 
 impl World {
     /// Something goes wrong; and the next thing is planned.
     pub(crate) fn strike(&mut self) {
-        if let Some(kind) = self.fault_rng.pick(self.fault_kinds) {
-            self.begin_fault(*kind);
+        if let Some(kind) = self.fault_rng.pick(&self.fault_kinds).copied() {
+            self.begin_fault(kind);
         }
         let pause = SECOND_US + self.fault_rng.around(self.plan.fault_pace_us);
         self.agenda.plan(RealTime(self.now.0 + pause), Due::Fault);
@@ -33,6 +35,9 @@ impl World {
         if matches!(kind, FaultKind::WipedDisk | FaultKind::Corruption) {
             // Nothing mends these; an operator has to replace the node.
             length += 60 * SECOND_US;
+        }
+        if kind == FaultKind::GroupQuorumLoss {
+            length += QUORUM_LOSS_MIN_US;
         }
         if let Undo::StopFlapping { .. }
         | Undo::StopCrashing(_)
@@ -63,7 +68,7 @@ impl World {
             }
             FaultKind::SplitClients => {
                 let clients = self.clients.len();
-                let leader = self.leader().unwrap_or(node);
+                let leader = self.any_leader().unwrap_or(node);
                 let cuts = partition::with_clients(leader, nodes, clients, &mut self.fault_rng);
                 self.cut(cuts)
             }
@@ -147,9 +152,11 @@ impl World {
             }
             FaultKind::PausedClient => {
                 let with_clock = rng.percent(40);
-                self.clients[client].paused += 1;
-                if with_clock {
-                    self.clients[client].stop_clock(self.now);
+                for client in self.program_of(client) {
+                    self.clients[client].paused += 1;
+                    if with_clock {
+                        self.clients[client].stop_clock(self.now);
+                    }
                 }
                 Undo::ResumeClient { client, with_clock }
             }
@@ -157,7 +164,9 @@ impl World {
                 if self.clients[client].dead {
                     return None;
                 }
-                self.clients[client].die();
+                for client in self.program_of(client) {
+                    self.clients[client].die();
+                }
                 Undo::ReplaceClient(client)
             }
             FaultKind::LeaderTransfer => {
@@ -174,7 +183,9 @@ impl World {
             }
             FaultKind::Restore => self.announce_disaster()?,
             FaultKind::StoppedClock if rng.percent(30) => {
-                self.clients[client].stop_clock(self.now);
+                for client in self.program_of(client) {
+                    self.clients[client].stop_clock(self.now);
+                }
                 Undo::StartClientClock(client)
             }
             FaultKind::StoppedClock => {
@@ -186,10 +197,13 @@ impl World {
                 let furthest = [3 * SECOND_US, 6 * SECOND_US, 3_600 * SECOND_US][rng.index(3)];
                 let ahead_us = rng.between(SECOND_US, furthest);
                 if rng.percent(30) {
-                    self.clients[client].leap_clock(ahead_us);
+                    for client in self.program_of(client) {
+                        self.clients[client].leap_clock(ahead_us);
+                    }
                 } else {
-                    let counted_us = self.nodes[node].leap_clock(ahead_us);
-                    self.recorder.history.clocks.leaps.push((self.now, counted_us));
+                    let leap = (self.now, self.nodes[node].leap_clock(ahead_us));
+                    let recorders = self.recorder.all();
+                    recorders.for_each(|recorder| recorder.history.clocks.leaps.push(leap));
                 }
                 Undo::Nothing
             }
@@ -197,6 +211,7 @@ impl World {
             FaultKind::WildClock => return None,
             FaultKind::Revocation => self.revoke()?,
             FaultKind::SlotsTaken => self.take_slots()?,
+            FaultKind::GroupQuorumLoss => self.lose_group_quorum(),
         })
     }
 
@@ -204,22 +219,58 @@ impl World {
     fn any_node(&mut self) -> usize {
         let present = self.present();
         let any = present[self.fault_rng.index(present.len())];
-        if self.fault_rng.percent(40) { self.leader().unwrap_or(any) } else { any }
+        if self.fault_rng.percent(40) { self.any_leader().unwrap_or(any) } else { any }
+    }
+
+    /// The leader of some group.
+    fn any_leader(&mut self) -> Option<usize> {
+        let group = self.any_group();
+        self.leader(group)
+    }
+
+    fn lose_group_quorum(&mut self) -> Undo {
+        let group = self.any_group();
+        self.network.cut_group(group);
+        let (began, is_alone) = (self.now, self.active.is_empty());
+        Undo::MendGroup(QuorumLoss { group, began, is_alone })
+    }
+
+    /// If nothing else was wrong meanwhile, the other groups have served.
+    fn check_blast_radius(&mut self, number: u64, loss: QuorumLoss) {
+        let QuorumLoss { group: lost, began, is_alone } = loss;
+        let lasted_us = self.now.0 - began.0;
+        let is_judged = is_alone && self.faults_begun == number && !self.settling;
+        if !is_judged || lasted_us < QUORUM_LOSS_MIN_US {
+            return;
+        }
+        let half = RealTime(began.0 + lasted_us / 2);
+        for group in self.groups().filter(|group| *group != lost) {
+            let operations = self.recorder.history(group).operations.iter().rev();
+            let mut recent = operations.take_while(|operation| operation.invoked >= half);
+            if !recent.any(|operation| operation.returned.is_some()) {
+                let (from, to) = (half.0 / SECOND_US, self.now.0 / SECOND_US);
+                let what = format!(
+                    "group {lost} has no quorum, and group {group} serves nobody from {from} s to {to} s"
+                );
+                self.recorder.violation("blast-radius", what);
+            }
+        }
     }
 
     /// To a named node, or to the best one.
     fn transfer_leadership(&mut self) -> Option<()> {
-        let leader = self.leader()?;
+        let group = self.any_group();
+        let leader = self.leader(group)?;
         let voters: Vec<NodeId> =
             self.operator.members.configuration.voters.iter().copied().collect();
         let to = self.fault_rng.pick(&voters).copied();
         let to = if self.fault_rng.percent(50) { to } else { None };
-        self.schedule_input(leader, Incoming::TransferLeadership(to), 0);
+        self.schedule_input(leader, Incoming::TransferLeadership { group, to }, 0);
         Some(())
     }
 
     fn report_leader_crash(&mut self) -> Option<Undo> {
-        let leader = self.leader()?;
+        let leader = self.any_leader()?;
         let undo = match self.fault_rng.below(4) {
             0 => {
                 self.up(leader)?.stop();
@@ -337,7 +388,8 @@ impl World {
             let from = self.now;
             // It ends with the fault, or with what is under way by then.
             let to = RealTime(from.0 + self.plan.fault_length_us + delay_us);
-            self.recorder.history.slow.push(SlowSpan { from, to, delay_us: 4 * delay_us });
+            let span = SlowSpan { from, to, delay_us: 4 * delay_us };
+            self.recorder.all().for_each(|recorder| recorder.history.slow.push(span));
         }
     }
 
@@ -361,8 +413,12 @@ impl World {
         let ActiveFault { kind, undo, .. } = self.active.remove(at);
         self.trace.line(self.now, || format!("fault {number} {} is over", kind.name()));
         match undo {
-            Undo::GiveRightsBack => self.give_rights_back(),
-            Undo::GiveSlotsBack => self.give_slots_back(),
+            Undo::GiveRightsBack(group) => self.give_rights_back(group),
+            Undo::GiveSlotsBack(group) => self.give_slots_back(group),
+            Undo::MendGroup(loss) => {
+                self.network.mend_group(loss.group);
+                self.check_blast_radius(number, loss);
+            }
             Undo::Nothing | Undo::StopTransfers | Undo::StopRumours => {}
             Undo::StopCrashing(node) => {
                 self.network.improve(number);
@@ -392,17 +448,25 @@ impl World {
                 self.wake(node, self.now);
             }
             Undo::StartNodeClock(node) => self.start_clock(node),
-            Undo::StartClientClock(client) => self.clients[client].start_clock(self.now),
-            Undo::ResumeClient { client, with_clock } => {
-                if with_clock {
+            Undo::StartClientClock(client) => {
+                for client in self.program_of(client) {
                     self.clients[client].start_clock(self.now);
                 }
-                self.let_go_on(client);
+            }
+            Undo::ResumeClient { client, with_clock } => {
+                for client in self.program_of(client) {
+                    if with_clock {
+                        self.clients[client].start_clock(self.now);
+                    }
+                    self.let_go_on(client);
+                }
             }
             Undo::EndSilence => (0..self.clients.len()).for_each(|client| self.let_go_on(client)),
             Undo::ReplaceClient(client) => {
-                self.clients[client].dead = false;
-                self.agenda.plan(self.now, Due::Think(client));
+                for client in self.program_of(client) {
+                    self.clients[client].dead = false;
+                    self.agenda.plan(self.now, Due::Think(client));
+                }
             }
         }
     }
@@ -414,7 +478,8 @@ impl World {
 
     fn start_clock(&mut self, node: usize) {
         if let Some(since) = self.nodes[node].clock.go_on(self.now) {
-            self.recorder.history.clocks.stops.push((since, self.now));
+            let stop = (since, self.now);
+            self.recorder.all().for_each(|recorder| recorder.history.clocks.stops.push(stop));
         }
     }
 
@@ -443,7 +508,7 @@ impl World {
                 self.fault_rng.between(200_000, 2 * SECOND_US)
             }
             Undo::StopRumours => {
-                if let Some(leader) = self.leader() {
+                if let Some(leader) = self.any_leader() {
                     self.send_crash_reports(leader);
                 }
                 self.fault_rng.between(200_000, 4 * SECOND_US)

@@ -7,6 +7,8 @@ use holdfast_core::{Command, Outcome, Rejection, RequestId, SessionId, Span, Str
 use holdfast_engine::{Answer as EngineAnswer, Delivery, Host, ReadAnswer, ReadData, StreamKey};
 use holdfast_engine::{TouchesAnswer, Unavailable, Wait};
 
+use holdfast_replica::GroupId;
+
 use super::Output;
 use crate::message::{Answer, AnswerBody, Notice, Refusal, ReplyTo, session_of};
 
@@ -18,7 +20,7 @@ pub(super) struct SimHost;
 pub(super) enum Caller {
     Client(ReplyTo),
     /// What tells how far events are published.
-    Publisher(PublishedMark),
+    Publisher(GroupId, PublishedMark),
     /// It looks at the table instead.
     Administrator,
 }
@@ -73,6 +75,8 @@ pub(super) struct CallLedger {
     pub(super) turn_began: Duration,
     /// Requests that were refused because the disk is full, and have not come again.
     refused: BTreeSet<Wait>,
+    /// Callers or streams were told that this node has lost the leadership of the group.
+    told_of_loss: bool,
 }
 
 /// A heartbeat waits for a tick.
@@ -125,6 +129,7 @@ impl CallLedger {
         if answer.result.is_err() {
             self.deferred.remove(&reply_to.session);
         }
+        self.told_of_loss |= matches!(answer.result, Err(Unavailable::LeadershipLost { .. }));
         if answer.result == Err(Unavailable::OutOfSpace) {
             self.refused.insert((reply_to.session, reply_to.request));
         }
@@ -179,6 +184,7 @@ impl CallLedger {
                 }
                 Delivery::LeaderMoved { leader } => {
                     self.closed(key);
+                    self.told_of_loss = true;
                     outputs.push(notice(Notice::LeaderMoved { leader }));
                 }
                 Delivery::MembersChanged => {}
@@ -203,6 +209,21 @@ impl CallLedger {
         (!forgotten.is_empty()).then(|| {
             let what = format!("it leads no more, and has not told the callers of {forgotten:?}");
             Output::Broken { checker: "callers", what }
+        })
+    }
+
+    /// The host hears of it after the callers do.
+    pub(super) fn leadership_changed(&mut self) {
+        self.told_of_loss = false;
+    }
+
+    /// A node that still leads a group, whatever happens to other groups, tells nobody that it does not.
+    pub(super) fn complaint_about_wrong_loss(&mut self, group: GroupId) -> Option<Output> {
+        std::mem::take(&mut self.told_of_loss).then(|| {
+            let what = format!(
+                "it told callers of group {group} that it had lost a leadership which it has"
+            );
+            Output::Broken { checker: "blast-radius", what }
         })
     }
 
@@ -288,7 +309,7 @@ mod tests {
     fn complaint(is_halted: bool) -> Option<Output> {
         let mut ledger = CallLedger::default();
         ledger.heartbeat(SESSION, Duration::from_secs(1), is_halted);
-        ledger.closed(StreamKey { session: SESSION, stream: StreamId(1) });
+        ledger.closed(StreamKey { group: GroupId::FIRST, session: SESSION, stream: StreamId(1) });
         ledger.turn_began = Duration::from_secs(7);
         ledger.complaint_about_deferred()
     }
@@ -296,6 +317,30 @@ mod tests {
     #[test]
     fn a_deferred_heartbeat_that_is_never_proposed_is_found_though_its_stream_has_ended() {
         assert!(matches!(complaint(false), Some(Output::Broken { checker: "callers", .. })));
+    }
+
+    #[test]
+    fn a_caller_that_is_told_of_a_lost_leadership_is_found_unless_the_leadership_has_changed() {
+        let reply_to = ReplyTo {
+            client: 0,
+            group: GroupId(2),
+            session: SESSION,
+            stream: None,
+            request: RequestId(1),
+            sent: crate::history::RealTime(0),
+            via: None,
+        };
+        for has_changed in [false, true] {
+            let mut ledger = CallLedger::default();
+            let lost = Unavailable::LeadershipLost { leader: None };
+            ledger.answer_call(reply_to, EngineAnswer::failed(lost));
+            if has_changed {
+                ledger.leadership_changed();
+            }
+            let complaint = ledger.complaint_about_wrong_loss(GroupId(2));
+            assert_eq!(complaint.is_none(), has_changed);
+            assert!(ledger.complaint_about_wrong_loss(GroupId(2)).is_none(), "once");
+        }
     }
 
     #[test]

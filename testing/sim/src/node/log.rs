@@ -1,11 +1,11 @@
 //! The real log on a simulated disk, and the slow work beside it, which a real node does in the background.
 
+use std::collections::BTreeMap;
+
 use holdfast_engine::{LogError, TurnLog, to_durable, to_wal_snapshot};
 use holdfast_replica::{Durable, GroupId, SnapshotFile, Turn};
 use holdfast_wal::{OpenError, Options, SimDisk};
 
-/// The one group that runs.
-pub(super) const GROUP: GroupId = GroupId(1);
 /// Past it the replica is asked for a snapshot. Few and small, so that a run sees many of them go.
 const SEGMENTS_MAX: u64 = 6;
 
@@ -16,10 +16,13 @@ pub(super) struct Log {
 
 impl Log {
     /// A new process opens the log.
-    pub(super) fn open(disk: &SimDisk, segment_bytes: u64) -> Result<(Log, Durable), OpenError> {
+    pub(super) fn open(
+        disk: &SimDisk,
+        segment_bytes: u64,
+    ) -> Result<(Log, BTreeMap<GroupId, Durable>), OpenError> {
         let (log, recovered) = TurnLog::open(disk.clone(), Options { segment_bytes })?;
-        let ours = recovered.into_iter().find(|log| log.group == GROUP.0);
-        Ok((Log { log }, ours.map(to_durable).unwrap_or_default()))
+        let recovered = recovered.into_iter().map(|log| (GroupId(log.group), to_durable(log)));
+        Ok((Log { log }, recovered.collect()))
     }
 
     /// Everything that the turns promise is durable when this returns `Ok`.
@@ -45,22 +48,24 @@ impl Log {
     }
 
     /// Saves a snapshot of this node's own, and lets go of what it covers.
-    pub(super) fn save(&mut self, file: &SnapshotFile) -> Result<(), LogError> {
-        let written = self.log.wal().snapshot_writer().write(GROUP.0, to_wal_snapshot(file))?;
+    pub(super) fn save(&mut self, group: GroupId, file: &SnapshotFile) -> Result<(), LogError> {
+        let written = self.log.wal().snapshot_writer().write(group.0, to_wal_snapshot(file))?;
         self.log.snapshot_written(written)
     }
 }
 
-/// What `snapshot restore` writes.
+/// What `snapshot restore` writes, or the founding of groups.
 pub(super) fn init_data_dir(
     disk: &SimDisk,
     segment_bytes: u64,
-    state: &SnapshotFile,
+    states: &[(GroupId, SnapshotFile)],
 ) -> Result<(), String> {
     let (mut log, _) = TurnLog::open(disk.clone(), Options { segment_bytes })
         .map_err(|error| error.to_string())?;
-    let (term, vote, commit) = (state.term, 0, state.index);
-    let hard_state = Some(holdfast_replica::HardState { term, vote, commit });
-    let turn = Turn { snapshot: Some(state.clone()), hard_state, ..Turn::default() };
-    log.persist(&[(GROUP, turn)]).map_err(|error| error.to_string())
+    let turn = |(group, state): &(GroupId, SnapshotFile)| {
+        let Durable { hard_state, snapshot, .. } = Durable::of_snapshot(state.clone());
+        (*group, Turn { snapshot, hard_state: Some(hard_state), ..Turn::default() })
+    };
+    let turns: Vec<(GroupId, Turn)> = states.iter().map(turn).collect();
+    log.persist(&turns).map_err(|error| error.to_string())
 }

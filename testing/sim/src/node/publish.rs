@@ -8,8 +8,7 @@ use std::time::Duration;
 use holdfast_core::{Command, Event, LogIndex, LogicalTime, Publication};
 
 use super::host::{Caller, PublishedMark};
-use super::log::GROUP;
-use super::{Output, Running};
+use super::{GroupState, Output, Running};
 
 /// How many it lets come together.
 const EVENTS_PER_MARK: u64 = 40;
@@ -18,24 +17,32 @@ const ASK_AGAIN_AFTER: Duration = Duration::from_secs(5);
 
 impl Running {
     pub(super) fn record_publication(&mut self, now: Duration) {
-        let is_due = now >= self.publisher_asked + ASK_AGAIN_AFTER;
+        for place in 0..self.groups.len() {
+            self.record_publication_of(place, now);
+        }
+    }
+
+    fn record_publication_of(&mut self, place: usize, now: Duration) {
+        let Running { publishes, engine, groups, .. } = self;
+        let GroupState { id, leadership, published_mark, publisher_asked, .. } = &mut groups[place];
+        let is_due = now >= *publisher_asked + ASK_AGAIN_AFTER;
         let (true, true, true, Some(replica)) =
-            (self.publishes, self.leadership.is_here, is_due, self.engine.replica(GROUP))
+            (*publishes, leadership.is_here, is_due, engine.replica(*id))
         else {
             return;
         };
-        let term = self.leadership.term;
+        let term = leadership.term;
         let publication = replica.table().publication();
         let events = publication.map_or(0, |publication| publication.events);
         // A new leader asks first where the one before it stopped.
-        let is_new = self.published_mark.term != term;
-        if is_new || events >= self.published_mark.through + EVENTS_PER_MARK {
+        let is_new = published_mark.term != term;
+        if is_new || events >= published_mark.through + EVENTS_PER_MARK {
             let through = if is_new { 0 } else { events };
             let index = LogIndex(replica.applied_index());
             let command = Command::EventsPublished { through, index, term };
-            let caller = Caller::Publisher(PublishedMark { term, through: events });
-            self.publisher_asked = now;
-            self.engine.events_published(GROUP, command, caller);
+            let told = PublishedMark { term, through: events };
+            *publisher_asked = now;
+            engine.events_published(*id, command, Caller::Publisher(*id, told));
         }
     }
 }

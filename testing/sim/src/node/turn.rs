@@ -10,15 +10,17 @@ use holdfast_core::{Batch, Command, Limits, LogIndex, RulesVersion, SearchCost};
 use holdfast_engine::{
     BootTime, Effect, LogError, Now, Query, ReadData, Step, StopCause, StreamKey,
 };
-use holdfast_replica::{MessageError, NodeId, Outgoing, SnapshotFile};
+use holdfast_replica::{GroupId, MessageError, NodeId, Outgoing, SnapshotFile};
 use holdfast_service::{self as service, Leader, Method, Protocol, Route};
 
 use super::hidden_names;
 use super::host::{self, Caller, ClientStream, Reader, SimHost};
-use super::log::GROUP;
-use super::{Build, CrashPoint, Incoming, Node, Output, Running, member, publish};
+use super::{
+    Build, CrashPoint, GroupState, Incoming, Node, Output, Running, Seen, member, publish,
+};
 use crate::history::RealTime;
 use crate::message::{Answer, AnswerBody, Body, EndedStream, Refusal, Request};
+use crate::recorder::place;
 
 /// The digest of the table is taken where the index is a multiple of this.
 const DIGEST_EVERY: u64 = 32;
@@ -51,7 +53,9 @@ impl Node {
             self.take_input(running, monotonic, outputs)?;
         }
         if !running.engine.is_in_turn() {
-            running.ledger.turn_began = monotonic;
+            for group in &mut running.groups {
+                group.ledger.turn_began = monotonic;
+            }
             running.record_publication(monotonic);
             let (boot, is_tier_in_use) = (BootTime(monotonic), running.uses_tier);
             running.engine.handle_time(Now { monotonic, boot, is_tier_in_use });
@@ -107,8 +111,9 @@ impl Node {
         let is_done = match persisted.map_err(|error| (error.obstacle(), error)) {
             Ok(()) => {
                 running.writes_since = None;
-                if running.leadership.is_here && since < now {
-                    outputs.push(Output::Written { since });
+                if since < now {
+                    let led = running.groups.iter().filter(|group| group.leadership.is_here);
+                    outputs.extend(led.map(|group| Output::Written { group: group.id, since }));
                 }
                 running.engine.disk_done(local, &running.log.groups_pinning_log());
                 true
@@ -144,31 +149,35 @@ impl Node {
         while let Some(incoming) = self.inbox.pop_front() {
             let engine = &mut running.engine;
             match incoming {
-                Incoming::Consensus { from, log_version, bytes } => {
-                    running.hear(from, log_version, &bytes, outputs);
+                Incoming::Consensus { from, group, log_version, bytes } => {
+                    running.hear(from, group, log_version, &bytes, outputs);
                 }
                 Incoming::PeerUnreachable(node) => engine.peer_unreachable(node),
                 Incoming::PeerCrashed(node) => engine.peer_crashed(node),
-                Incoming::SnapshotSent { to, delivered } => {
-                    engine.snapshot_sent(GROUP, to, delivered);
+                Incoming::SnapshotSent { group, to, delivered } => {
+                    engine.snapshot_sent(group, to, delivered);
                 }
                 Incoming::Request(request) => self.request(running, request, now, outputs),
-                Incoming::SnapshotDue(file) => self.save_snapshot(running, &file, outputs)?,
-                Incoming::StreamEnded(EndedStream { session, stream, is_client_gone }) => {
-                    let key = StreamKey { session, stream };
-                    running.ledger.closed(key);
+                Incoming::SnapshotDue { group, file } => {
+                    self.save_snapshot(running, group, &file, outputs)?;
+                }
+                Incoming::StreamEnded(EndedStream { group, session, stream, is_client_gone }) => {
+                    let key = StreamKey { group, session, stream };
+                    running.groups[place(group)].ledger.closed(key);
                     engine.stream_closed(key, is_client_gone);
                 }
                 // It says why not, and the operator asks again.
-                Incoming::TransferLeadership(to) => engine.hand_over(GROUP, to, ()),
-                Incoming::Change { number, change } => {
-                    engine.change_membership(GROUP, change, number);
+                Incoming::TransferLeadership { group, to } => engine.hand_over(group, to, ()),
+                Incoming::Change { group, number, change } => {
+                    engine.change_membership(group, change, number);
                 }
-                Incoming::Administer(command) => {
-                    engine.call(GROUP, *command, Caller::Administrator, None);
+                Incoming::Administer { group, command } => {
+                    engine.call(group, *command, Caller::Administrator, None);
                 }
-                Incoming::Backup => engine.read(GROUP, Query::Snapshot, Reader::Backup),
-                Incoming::Removed => engine.removed(),
+                Incoming::Backup => {
+                    engine.read(GroupId::FIRST, Query::Snapshot, Reader::Backup);
+                }
+                Incoming::Removed(group) => engine.removed(group),
             }
         }
         Ok(())
@@ -177,6 +186,7 @@ impl Node {
     fn save_snapshot(
         &mut self,
         running: &mut Running,
+        group: GroupId,
         file: &SnapshotFile,
         outputs: &mut Vec<Output>,
     ) -> Result<(), Gone> {
@@ -184,13 +194,13 @@ impl Node {
         if crashes {
             self.disk.start_moments();
         }
-        let saved = running.log.save(file);
+        let saved = running.log.save(group, file);
         if crashes {
             return Err(self.crash_at_some_moment(outputs));
         }
         match saved {
             Err(error) if error.obstacle().is_none() => return Err(stopped(error, outputs)),
-            saved => running.engine.snapshot_saved(GROUP, saved.ok().map(|()| file.index)),
+            saved => running.engine.snapshot_saved(group, saved.ok().map(|()| file.index)),
         }
         Ok(())
     }
@@ -212,30 +222,33 @@ impl Node {
                 return outputs.push(Output::Forward { to: NodeId(to), request });
             }
             Route::Forward(_) | Route::Wait | Route::NotLeader { .. } => {
-                let leader = running.leadership.leader.filter(|leader| *leader != self.id);
+                let leadership = running.groups[place(request.reply_to.group)].leadership;
+                let leader = leadership.leader.filter(|leader| *leader != self.id);
                 let what = AnswerBody::Refused(Refusal::Elsewhere { leader });
                 let answer = Answer { reply_to: request.reply_to, what };
                 return outputs.push(Output::Answer(Box::new(answer)));
             }
         }
         let Request { reply_to, body } = *request;
-        let (engine, ledger) = (&mut running.engine, &mut running.ledger);
+        let group = reply_to.group;
+        let Running { engine, groups, .. } = running;
+        let ledger = &mut groups[place(group)].ledger;
         let Some(stream) = reply_to.stream else {
             return match body {
                 Body::Command(Command::Touch { session, .. }) if self.rng.percent(50) => {
-                    engine.touches(GROUP, vec![session], reply_to);
+                    engine.touches(group, vec![session], reply_to);
                 }
                 Body::Command(command) => {
                     ledger.called(reply_to);
-                    engine.call(GROUP, command, Caller::Client(reply_to), None);
+                    engine.call(group, command, Caller::Client(reply_to), None);
                 }
                 Body::Status(name) => {
                     let query = Query::Status { name, shown_max: WAITERS_TOLD };
-                    engine.read(GROUP, query, Reader::Client(reply_to));
+                    engine.read(group, query, Reader::Client(reply_to));
                 }
             };
         };
-        let stream = StreamKey { session: reply_to.session, stream };
+        let stream = StreamKey { group, session: reply_to.session, stream };
         if ledger.opens(stream) {
             engine.stream_opened(stream, ClientStream { key: stream, client: reply_to.client });
         }
@@ -243,10 +256,10 @@ impl Node {
         match body {
             Body::Command(touch @ Command::Touch { .. }) if ledger.deferrable.contains(&stream) => {
                 ledger.heartbeat(stream.session, now, engine.is_halted());
-                engine.defer(stream, GROUP, vec![(number, touch)]);
+                engine.defer(stream, vec![(number, touch)]);
             }
-            Body::Command(command) => engine.frame(stream, GROUP, vec![(number, command)]),
-            Body::Status(name) => engine.read_statuses(stream, GROUP, vec![(number, name)]),
+            Body::Command(command) => engine.frame(stream, vec![(number, command)]),
+            Body::Status(name) => engine.read_statuses(stream, vec![(number, name)]),
         }
     }
 
@@ -258,7 +271,7 @@ impl Node {
             (Body::Status(_), None) => Method::Status,
             (Body::Command(_), None) => Method::Acquire,
         };
-        let leader = match running.leadership {
+        let leader = match running.groups[place(request.reply_to.group)].leadership {
             leadership if leadership.is_here => Leader::ThisNode,
             leadership => match leadership.leader.filter(|leader| *leader != self.id) {
                 Some(leader) => Leader::Node(leader.0),
@@ -270,14 +283,21 @@ impl Node {
 }
 
 impl Running {
-    fn hear(&mut self, from: NodeId, log_version: u32, bytes: &[u8], outputs: &mut Vec<Output>) {
+    fn hear(
+        &mut self,
+        from: NodeId,
+        group: GroupId,
+        log_version: u32,
+        bytes: &[u8],
+        outputs: &mut Vec<Output>,
+    ) {
         if self.met.insert(from, log_version) != Some(log_version) {
             // A build knows of no format that is newer than its own.
             let known = log_version.min(self.build.log_version());
             self.engine.peer_identified(from, member(from), known);
         }
-        let Err(error) = self.engine.peer_message(from, GROUP, bytes) else { return };
-        let Some(replica) = self.engine.replica(GROUP) else { return };
+        let Err(error) = self.engine.peer_message(from, group, bytes) else { return };
+        let Some(replica) = self.engine.replica(group) else { return };
         let (members, last_index) = (replica.membership(), replica.progress().last_index);
         let is_unknown = !members.is_member(from) && !members.was_removed(from);
         let is_refused_as_unknown = is_unknown && matches!(error, MessageError::Refused(_));
@@ -286,7 +306,7 @@ impl Running {
             return;
         }
         outputs.push(if members.was_removed(from) {
-            Output::FromRemoved(from)
+            Output::FromRemoved { group, node: from }
         } else {
             // Honest members send nothing that a replica has to refuse, however late it comes.
             let what = format!("refuses a message of a peer: {error}");
@@ -295,89 +315,108 @@ impl Running {
     }
 
     fn note_proposals(&mut self, outputs: &mut Vec<Output>) {
-        if !self.engine.replica(GROUP).is_some_and(|replica| replica.leadership().is_here) {
-            return;
-        }
-        for entry in self.engine.turns().iter().flat_map(|(_, turn)| &turn.entries) {
-            let Ok(batch) = Batch::decode(&entry.data) else { continue };
-            outputs.extend(self.ledger.complaint_about_entry(&batch.commands));
-            outputs.push(Output::Proposed(Box::new(batch)));
+        for (group, turn) in self.engine.turns() {
+            let group = *group;
+            if !self.engine.replica(group).is_some_and(|replica| replica.leadership().is_here) {
+                continue;
+            }
+            let ledger = &mut self.groups[place(group)].ledger;
+            for entry in &turn.entries {
+                let Ok(batch) = Batch::decode(&entry.data) else { continue };
+                outputs.extend(ledger.complaint_about_entry(&batch.commands));
+                outputs.push(Output::Proposed { group, batch: Box::new(batch) });
+            }
         }
     }
 
     /// One step of the engine, and what can be seen of it.
     fn advance(&mut self, now: Duration, outputs: &mut Vec<Output>) -> Result<Step, Gone> {
-        let seen = |running: &Running| {
-            let replica = running.engine.replica(GROUP);
-            replica.map(|replica| {
-                let table = replica.table();
-                (replica.applied_index(), table.publication(), table.search_cost())
-            })
-        };
-        let (applied_before, published, cost_before) = seen(self).unwrap_or_default();
         let step = match self.engine.advance(now) {
             Ok(step) => step,
             Err(fatal) => return Err(broken(fatal.to_string(), outputs)),
         };
-        let (applied, now_published, cost) = seen(self).unwrap_or_default();
-        if applied > applied_before {
-            let installed = self.installed.take_if(|index| *index <= applied);
-            if installed.is_none() {
-                let events = self.engine.events();
-                outputs.extend(publish::check_count(published, now_published, events));
+        for place in 0..self.groups.len() {
+            self.groups[place].has_applied = self.note_applied(place, outputs);
+        }
+        self.carry_out_effects(outputs);
+        for place in 0..self.groups.len() {
+            if self.groups[place].has_applied {
+                self.look_at_table(place, outputs)?;
             }
-            // A table that was received counts from zero.
-            let (first, cost_before) = match installed {
-                Some(index) => (index + 1, SearchCost::default()),
-                None => (applied_before + 1, cost_before),
-            };
-            outputs.extend(cut_searches(cost_before, cost, LogIndex(first)..=LogIndex(applied)));
-            self.note_events(installed, outputs);
-            self.carry_out_effects(outputs);
-            self.look_at_table(outputs)?;
-        } else {
-            self.carry_out_effects(outputs);
         }
         if step == Step::Rest {
-            let replica = self.engine.replica(GROUP);
-            if replica.is_some_and(|replica| replica.is_handing_over()) {
-                // Until that is over it proposes nothing.
-                self.ledger.deferred.clear();
+            for GroupState { id, ledger, leadership, .. } in &mut self.groups {
+                let replica = self.engine.replica(*id);
+                if replica.is_some_and(|replica| replica.is_handing_over()) {
+                    // Until that is over it proposes nothing.
+                    ledger.deferred.clear();
+                }
+                outputs.extend(match leadership.is_here {
+                    true => ledger.complaint_about_deferred(),
+                    false => ledger.complaint_about_forgotten(),
+                });
+                outputs.extend(ledger.complaint_about_wrong_loss(*id));
             }
-            outputs.extend(match self.leadership.is_here {
-                true => self.ledger.complaint_about_deferred(),
-                false => self.ledger.complaint_about_forgotten(),
-            });
         }
         Ok(step)
     }
 
-    fn note_events(&mut self, installed: Option<u64>, outputs: &mut Vec<Output>) {
-        let table_time = self.engine.replica(GROUP).map(|replica| replica.table().now());
-        let events = self.engine.events();
+    /// What the last step applied in a group. Gives whether there was anything.
+    fn note_applied(&mut self, place: usize, outputs: &mut Vec<Output>) -> bool {
+        let Running { engine, groups, .. } = self;
+        let GroupState { id, seen, installed, .. } = &mut groups[place];
+        let group = *id;
+        let Some(now) = engine.replica(group).map(Seen::of) else { return false };
+        let before = std::mem::replace(seen, now);
+        if now.applied <= before.applied {
+            return false;
+        }
+        let installed = installed.take_if(|index| *index <= now.applied);
+        if installed.is_none() {
+            let events = engine.events(group).map_or(&[][..], |events| events);
+            outputs.extend(publish::check_count(before.publication, now.publication, events));
+        }
+        // A table that was received counts from zero.
+        let (first, cost_before) = match installed {
+            Some(index) => (index + 1, SearchCost::default()),
+            None => (before.applied + 1, before.search_cost),
+        };
+        let entries = LogIndex(first)..=LogIndex(now.applied);
+        outputs.extend(cut_searches(group, cost_before, now.search_cost, entries));
+        self.note_events(group, installed, outputs);
+        true
+    }
+
+    fn note_events(&mut self, group: GroupId, installed: Option<u64>, outputs: &mut Vec<Output>) {
+        let table_time = self.engine.replica(group).map(|replica| replica.table().now());
+        let Some(events) = self.engine.events(group) else { return };
         if let Some(index) = installed {
             // Entries after the snapshot may have been applied in the same turn.
             let at = events.first().map(|(_, at, _)| *at).or(table_time).unwrap_or_default();
-            outputs.push(Output::Restored { index: LogIndex(index), at });
+            outputs.push(Output::Restored { group, index: LogIndex(index), at });
         }
         let happened = events.drain(..);
-        outputs.extend(happened.map(|(index, at, event)| Output::Happened { index, at, event }));
+        let happened =
+            happened.map(|(index, at, event)| Output::Happened { group, index, at, event });
+        outputs.extend(happened);
     }
 
-    fn look_at_table(&mut self, outputs: &mut Vec<Output>) -> Result<(), Gone> {
-        let Some(replica) = self.engine.replica(GROUP) else { return Ok(()) };
+    fn look_at_table(&mut self, place: usize, outputs: &mut Vec<Output>) -> Result<(), Gone> {
+        let state = &mut self.groups[place];
+        let group = state.id;
+        let Some(replica) = self.engine.replica(group) else { return Ok(()) };
         let (index, table) = (replica.applied_index(), replica.table());
         if self.build == Build::Old && table.rules() > RulesVersion::ONE {
             return Err(broken("an old build met rules that it does not know".into(), outputs));
         }
-        if !self.rules_seen && table.rules() >= RulesVersion::TWO {
-            self.rules_seen = true;
-            outputs.push(Output::FollowsRulesTwo { at: table.now() });
+        if !state.rules_seen && table.rules() >= RulesVersion::TWO {
+            state.rules_seen = true;
+            outputs.push(Output::FollowsRulesTwo { group, at: table.now() });
         }
-        if self.leadership.is_here {
-            outputs.push(Output::Committed { term: self.leadership.term });
+        if state.leadership.is_here {
+            outputs.push(Output::Committed { group, term: state.leadership.term });
         }
-        let is_digested = index.is_multiple_of(DIGEST_EVERY) && index != self.digested_at;
+        let is_digested = index.is_multiple_of(DIGEST_EVERY) && index != state.digested_at;
         // A session is ending for a few entries only.
         if (is_digested || table.ending_session_count() > 0)
             && let Err(contradiction) = table.check()
@@ -386,11 +425,11 @@ impl Running {
             outputs.push(Output::Broken { checker: "replica", what });
         }
         if is_digested {
-            self.digested_at = index;
+            state.digested_at = index;
             let shown = hidden_names::first_shown(table, index / DIGEST_EVERY);
             outputs.extend(shown.map(|what| Output::Broken { checker: "hidden names", what }));
             let (at, digest) = (table.now(), table.digest().0);
-            outputs.push(Output::Digest { index: LogIndex(index), at, digest });
+            outputs.push(Output::Digest { group, index: LogIndex(index), at, digest });
         }
         Ok(())
     }
@@ -409,18 +448,22 @@ impl Running {
             Effect::Send { to, messages } => outputs.extend(
                 messages
                     .into_iter()
-                    .map(|(_, message)| Output::Send(Outgoing { to, message, is_snapshot: false })),
+                    .map(|(group, message)| (group, Outgoing { to, message, is_snapshot: false }))
+                    .map(|(group, outgoing)| Output::Send { group, outgoing }),
             ),
-            Effect::SendSnapshot { to, message, .. } => {
-                outputs.push(Output::Send(Outgoing { to, message, is_snapshot: true }));
+            Effect::SendSnapshot { to, group, message } => {
+                let outgoing = Outgoing { to, message, is_snapshot: true };
+                outputs.push(Output::Send { group, outgoing });
             }
             Effect::Answer { to: Caller::Client(reply_to), answer } => {
-                outputs.push(self.ledger.answer_call(reply_to, answer));
+                let ledger = &mut self.groups[place(reply_to.group)].ledger;
+                outputs.push(ledger.answer_call(reply_to, answer));
             }
             Effect::Answer { to: Caller::Administrator, .. } => {}
-            Effect::Answer { to: Caller::Publisher(told), answer } => {
-                self.published_mark =
-                    if answer.result.is_ok() { told } else { self.published_mark };
+            Effect::Answer { to: Caller::Publisher(group, told), answer } => {
+                if answer.result.is_ok() {
+                    self.groups[place(group)].published_mark = told;
+                }
             }
             Effect::AnswerRead { to: Reader::Client(reply_to), answer } => {
                 outputs.push(host::status(reply_to, answer));
@@ -431,7 +474,7 @@ impl Running {
                 }
             }
             Effect::AnswerTouches { to, answer } => {
-                let table = self.engine.replica(GROUP).map(|replica| replica.table());
+                let table = self.engine.replica(to.group).map(|replica| replica.table());
                 let session = table.and_then(|table| table.session(to.session));
                 outputs.push(host::touched(to, answer, session.map(|session| session.ttl)));
             }
@@ -439,23 +482,29 @@ impl Running {
                 outputs.push(Output::ChangeEnded { number, answer: answer.ok() });
             }
             Effect::Deliver => self.engine.deliver(|stream, list| {
-                self.ledger.deliver(stream, list, outputs);
+                self.groups[place(stream.key.group)].ledger.deliver(stream, list, outputs);
                 Ok(())
             }),
             Effect::StreamServed { stream, is_deferrable: true } => {
-                self.ledger.deferrable.insert(stream);
+                self.groups[place(stream.group)].ledger.deferrable.insert(stream);
             }
-            Effect::Installed { index, .. } => self.installed = Some(index),
-            Effect::LeadershipChanged { leadership, .. } => {
-                self.leadership = leadership;
-                outputs.push(Output::Leadership(leadership));
+            Effect::Installed { group, index } => {
+                self.groups[place(group)].installed = Some(index);
             }
-            Effect::MembershipChanged { members, .. } => {
-                let index = self.engine.replica(GROUP).map_or(0, |at| at.applied_index());
-                outputs
-                    .push(Output::Members { index: LogIndex(index), members: Box::new(members) });
+            Effect::LeadershipChanged { group, leadership } => {
+                let state = &mut self.groups[place(group)];
+                state.leadership = leadership;
+                state.ledger.leadership_changed();
+                outputs.push(Output::Leadership { group, leadership });
             }
-            Effect::SaveSnapshot { file, .. } => outputs.push(Output::SnapshotToSave(file)),
+            Effect::MembershipChanged { group, members, .. } => {
+                let index = self.engine.replica(group).map_or(0, |at| at.applied_index());
+                let (index, members) = (LogIndex(index), Box::new(members));
+                outputs.push(Output::Members { group, index, members });
+            }
+            Effect::SaveSnapshot { group, file } => {
+                outputs.push(Output::SnapshotToSave { group, file });
+            }
             Effect::Tier(change) => self.tier.change(change),
             // Events are taken after every step.
             Effect::Publish { .. }
@@ -468,6 +517,7 @@ impl Running {
 /// Whether one of the entries that were just applied used up the steps of its searches. An entry that skips a search
 /// has taken all the steps that it has.
 fn cut_searches(
+    group: GroupId,
     before: SearchCost,
     after: SearchCost,
     entries: RangeInclusive<LogIndex>,
@@ -480,7 +530,7 @@ fn cut_searches(
         let what = format!("a search for a deadlock was skipped after {steps} steps");
         return Some(Output::Broken { checker: "deadlock", what });
     }
-    Some(Output::SearchesCut(entries))
+    Some(Output::SearchesCut { group, entries })
 }
 
 /// The process stops, as it has to.

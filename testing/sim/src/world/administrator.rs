@@ -8,10 +8,13 @@ use holdfast_core::{
     Rule, Scope, Verb, Verbs,
 };
 
+use holdfast_replica::GroupId;
+
 use crate::client::principal;
 use crate::fault::Undo;
 use crate::history::RealTime;
 use crate::node::Incoming;
+use crate::recorder::place;
 use crate::world::{Due, World};
 
 /// What clients may do is mended so often.
@@ -56,9 +59,11 @@ impl World {
     }
 
     pub(crate) fn revoke(&mut self) -> Option<Undo> {
-        if !self.administrator.is_checked {
-            if !std::mem::replace(&mut self.administrator.is_at_work, true) {
-                self.agenda.plan(self.now, Due::MendAccess);
+        let group = self.any_group();
+        let administrator = &mut self.administrators[place(group)];
+        if !administrator.is_checked {
+            if !std::mem::replace(&mut administrator.is_at_work, true) {
+                self.agenda.plan(self.now, Due::MendAccess(group));
             }
             return None;
         }
@@ -75,9 +80,9 @@ impl World {
             }
         };
         let end_sessions = self.fault_rng.percent(30);
-        self.change_access(change, end_sessions)?;
-        self.administrator.revocations += 1;
-        Some(Undo::GiveRightsBack)
+        self.change_access(group, change, end_sessions)?;
+        self.administrators[place(group)].revocations += 1;
+        Some(Undo::GiveRightsBack(group))
     }
 
     /// None for any subject that could have one: the checker knows all quotas from the last change of them.
@@ -99,39 +104,51 @@ impl World {
         quotas
     }
 
-    pub(crate) fn give_rights_back(&mut self) {
-        self.administrator.revocations = self.administrator.revocations.saturating_sub(1);
+    pub(crate) fn give_rights_back(&mut self, group: GroupId) {
+        let administrator = &mut self.administrators[place(group)];
+        administrator.revocations = administrator.revocations.saturating_sub(1);
     }
 
     /// Makes the policy whole if nothing is meant to be missing. A leader may have been lost with the change before.
-    pub(crate) fn mend_access(&mut self) {
-        self.agenda.plan(RealTime(self.now.0 + MEND_US), Due::MendAccess);
+    pub(crate) fn mend_access(&mut self, group: GroupId) {
+        self.agenda.plan(RealTime(self.now.0 + MEND_US), Due::MendAccess(group));
         let Some(everything) = self.everything() else { return };
-        let leader = self.leader().and_then(|leader| self.nodes[leader].replica());
+        let leader = self.leader(group).and_then(|leader| self.nodes[leader].replica(group));
         let Some(in_force) = leader.map(|replica| replica.table().access()) else { return };
         let (is_whole, is_limited) =
             (*in_force.roles() == everything, !in_force.quotas().is_empty());
-        if self.administrator.revocations == 0 && !is_whole {
-            self.change_access(AccessChange::Replace(everything), false);
+        let has_revoked = self.administrators[place(group)].revocations > 0;
+        if !has_revoked && !is_whole {
+            self.change_access(group, AccessChange::Replace(everything), false);
         }
-        if self.administrator.revocations == 0 && is_limited {
-            self.change_access(AccessChange::SetQuotas(self.no_quotas()), false);
+        if !has_revoked && is_limited {
+            self.change_access(group, AccessChange::SetQuotas(self.no_quotas()), false);
         }
     }
 
-    fn change_access(&mut self, change: AccessChange, end_sessions: bool) -> Option<()> {
-        let leader = self.leader()?;
+    fn change_access(
+        &mut self,
+        group: GroupId,
+        change: AccessChange,
+        end_sessions: bool,
+    ) -> Option<()> {
+        let leader = self.leader(group)?;
         self.trace.line(self.now, || format!("administrator: {change:?}"));
         let (by, identity, expected) = ("cert:administrator".into(), None, None);
         let changes = [change].into();
         let change = ChangeAccess { by, identity, expected, changes, end_sessions };
         let command = Command::ChangeAccess(Box::new(change));
         let after = self.fault_rng.between(200, 50_000);
-        self.schedule_input(leader, Incoming::Administer(Box::new(command)), after);
+        self.schedule_input(
+            leader,
+            Incoming::Administer { group, command: Box::new(command) },
+            after,
+        );
         Some(())
     }
 
-    pub(crate) fn note_policy(&mut self, event: &Event) {
-        self.administrator.is_checked |= matches!(event, Event::AccessChanged { .. });
+    pub(crate) fn note_policy(&mut self, group: GroupId, event: &Event) {
+        self.administrators[place(group)].is_checked |=
+            matches!(event, Event::AccessChanged { .. });
     }
 }

@@ -5,6 +5,7 @@ use crate::client::{self, Client, ClientContext, Write};
 use crate::history::{RealTime, StoreWrite};
 use crate::message::{Body, Endpoint, Message, Request};
 use crate::node::Incoming;
+use crate::recorder::place;
 use crate::workload::CommandKind;
 
 /// After which a client gives up connecting.
@@ -44,8 +45,9 @@ impl World {
         input: impl FnOnce(&mut Client, &mut ClientContext<'_>) -> R,
     ) -> R {
         let mut outputs = std::mem::take(&mut self.client_outputs);
-        let (now, recorder) = (self.now, &mut self.recorder);
-        let is_checked = self.administrator.is_checked;
+        let (now, group) = (self.now, self.clients[client].group);
+        let recorder = self.recorder.of(group);
+        let is_checked = self.administrators[place(group)].is_checked;
         let mut context = ClientContext { now, is_checked, recorder, outputs: &mut outputs };
         let result = input(&mut self.clients[client], &mut context);
         for output in outputs.drain(..) {
@@ -97,7 +99,8 @@ impl World {
             format!("client {client} writes under {name} with token {token}: accepted {accepted}")
         });
         let at = self.now;
-        self.recorder.wrote(StoreWrite {
+        let group = self.clients[client].group;
+        self.recorder.of(group).wrote(StoreWrite {
             at,
             believed,
             session,

@@ -1,5 +1,7 @@
 //! What is under way between nodes and clients, and what arrives of it.
 
+use holdfast_replica::GroupId;
+
 use super::{Due, World};
 use crate::history::RealTime;
 use crate::message::{Endpoint, Message};
@@ -13,9 +15,16 @@ impl World {
         if message.is_on_stream() {
             return self.send_on_stream(from, to, message);
         }
-        let arrivals = self.network.arrivals_us(from, to);
-        if let (Message::Consensus { is_snapshot: true, .. }, [None, _]) = (&message, arrivals) {
-            self.snapshot_sent(from, to, false);
+        let mut arrivals = self.network.arrivals_us(from, to);
+        if let Message::Consensus { group, .. } = &message
+            && self.network.is_group_cut(*group)
+        {
+            arrivals = [None, None];
+        }
+        if let (Message::Consensus { is_snapshot: true, group, .. }, [None, _]) =
+            (&message, arrivals)
+        {
+            self.snapshot_sent(*group, from, to, false);
         }
         let [mut first, second] = arrivals;
         // The answer to a call can be so late that the call was sent again.
@@ -57,17 +66,26 @@ impl World {
         }
         let passes = !self.network.is_cut(from, to);
         match (to, message) {
-            (Endpoint::Node(node), Message::Consensus { log_version, bytes, is_snapshot }) => {
+            (
+                Endpoint::Node(node),
+                Message::Consensus { group, log_version, bytes, is_snapshot },
+            ) => {
                 let Endpoint::Node(sender) = from else { return };
+                let passes = passes && !self.network.is_group_cut(group);
                 let arrives = passes && self.nodes[node].is_up();
                 self.trace.number(self.now.0 ^ (node as u64) << 56);
                 self.trace.bytes(&bytes);
                 if is_snapshot {
-                    self.snapshot_sent(from, to, arrives);
+                    self.snapshot_sent(group, from, to, arrives);
                 }
                 if arrives {
                     let from = self.nodes[sender].id;
-                    self.nodes[node].receive(Incoming::Consensus { from, log_version, bytes });
+                    self.nodes[node].receive(Incoming::Consensus {
+                        from,
+                        group,
+                        log_version,
+                        bytes,
+                    });
                     self.wake(node, self.now);
                 } else if self.rng.percent(5) {
                     let unreachable = Incoming::PeerUnreachable(self.nodes[node].id);
@@ -118,9 +136,9 @@ impl World {
     }
 
     /// The sender of a snapshot hears what became of it.
-    fn snapshot_sent(&mut self, from: Endpoint, to: Endpoint, delivered: bool) {
+    fn snapshot_sent(&mut self, group: GroupId, from: Endpoint, to: Endpoint, delivered: bool) {
         if let (Endpoint::Node(from), Endpoint::Node(to)) = (from, to) {
-            let incoming = Incoming::SnapshotSent { to: self.nodes[to].id, delivered };
+            let incoming = Incoming::SnapshotSent { group, to: self.nodes[to].id, delivered };
             let after_us = if delivered { 2_000 } else { 1_500_000 };
             self.schedule_input(from, incoming, after_us);
         }

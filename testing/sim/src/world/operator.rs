@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_core::LogIndex;
-use holdfast_replica::{Configuration, Member, Membership, MembershipChange, NodeId};
+use holdfast_replica::{Configuration, GroupId, Member, Membership, MembershipChange, NodeId};
 
 use crate::fault::{FaultKind, Undo, between};
 use crate::history::RealTime;
@@ -267,9 +267,13 @@ impl World {
         let wanted = |task: &&Task| task.number == number && task.attempt == attempt;
         let Some(task) = self.operator.task.as_ref().filter(wanted) else { return };
         let change = task.change.clone();
-        if let Some(leader) = self.leader() {
+        if let Some(leader) = self.leader(GroupId::FIRST) {
             let after = self.fault_rng.between(200, 50_000);
-            self.schedule_input(leader, Incoming::Change { number, change }, after);
+            self.schedule_input(
+                leader,
+                Incoming::Change { group: GroupId::FIRST, number, change },
+                after,
+            );
         }
         let patience = self.fault_rng.between(PATIENCE_US.0, PATIENCE_US.1);
         self.ask_later(patience);

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use holdfast_core::command::{Action, Intervention};
 use holdfast_core::{Event, LogIndex, LogicalTime, Span};
 use holdfast_replica::{
-    ClusterId, GroupRestoreOptions, GroupRestoreSummary, Membership, NodeId, RestoreError,
+    ClusterId, GroupId, GroupRestoreOptions, GroupRestoreSummary, Membership, NodeId, RestoreError,
     SnapshotFile, TOKENS_PER_TERM_BITS, read_snapshot, restore_group,
 };
 
@@ -58,7 +58,7 @@ pub(crate) struct Remembered {
 impl World {
     /// An operator saves a backup; some time later it is needed.
     pub(crate) fn announce_disaster(&mut self) -> Option<Undo> {
-        let leader = self.leader()?;
+        let leader = self.leader(GroupId::FIRST)?;
         if self.disaster_announced || !self.has_room_for_another_cluster() {
             return None;
         }
@@ -88,7 +88,7 @@ impl World {
     }
 
     pub(crate) fn save_backup(&mut self) {
-        if let Some(leader) = self.leader() {
+        if let Some(leader) = self.leader(GroupId::FIRST) {
             self.schedule_input(leader, Incoming::Backup, 0);
         }
     }
@@ -123,7 +123,7 @@ impl World {
         self.first_node = index;
         let made = self.restore_as_operators_do(&backup, self.nodes[index].id);
         let restored = made.map_err(|error| error.to_string()).and_then(|(made, account)| {
-            self.nodes[index].init_data_dir(&made)?;
+            self.nodes[index].init_data_dir(&[(GroupId::FIRST, made.clone())])?;
             let (members, _) = read_snapshot(&made.data).map_err(|error| error.to_string())?;
             Ok((made, account.closed_for, members))
         });
@@ -217,24 +217,25 @@ impl World {
         // A stop is written down when it is over, which is too late for the history that ends here.
         let stopped = self.nodes.iter().filter_map(|node| node.clock.stopped_since());
         let stops = stopped.map(|since| (since, self.now)).collect::<Vec<_>>();
-        self.recorder.history.clocks.stops.extend(stops);
+        self.recorder.root().history.clocks.stops.extend(stops);
         let (at, backup_of) = (self.now, backup.clusters_before);
-        let moved = self.recorder.begin_restored_cluster(Beginning { at, closed_for, backup_of });
+        let beginning = Beginning { at, closed_for, backup_of };
+        let moved = self.recorder.root().begin_restored_cluster(beginning);
         for client in &mut self.clients {
             client.operations_moved(&moved);
         }
-        let Some(before) = self.recorder.epochs.get(backup.clusters_before) else { return };
+        let Some(before) = self.recorder.root().epochs.get(backup.clusters_before) else { return };
         let mut kept = what_operators_set(before, backup);
         if closed_for > Span::ZERO {
             kept.push(Action::Freeze { prefix: "".into(), ttl: closed_for });
         }
         let (now, id, at) = (self.now, self.nodes[node].id, backup.at);
         let before = LogIndex(index.0 - 1);
-        self.recorder.replicated(now, id, before, at, Happening::Restored);
+        self.recorder.root().replicated(now, id, before, at, Happening::Restored);
         for (number, action) in kept.into_iter().enumerate() {
             let (by, reason) = ("operator".into(), format!("as before, {number}").into());
             let event = Event::Intervened(Intervention { by, reason, action, identity: None });
-            self.recorder.replicated(now, id, index, at, Happening::Event(event));
+            self.recorder.root().replicated(now, id, index, at, Happening::Event(event));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use holdfast_replica::{NodeId, Replica};
+use holdfast_replica::{GroupId, NodeId, Replica};
 
 use super::{Due, World, index_of};
 use crate::history::{Happening, RealTime};
@@ -39,7 +39,9 @@ impl World {
             self.carry_out_for_node(node, output);
         }
         self.node_outputs = outputs;
-        self.note_followers(node);
+        for group in self.groups() {
+            self.note_followers(node, group);
+        }
         self.check_tiers();
         let busy_until = self.nodes[node].busy_until;
         let next = if busy_until > self.now {
@@ -55,7 +57,7 @@ impl World {
 
     /// No two nodes grant locks of the efficiency tier at the same time, as long as clocks run as they are trusted to.
     fn check_tiers(&mut self) {
-        let history = &self.recorder.history;
+        let history = self.recorder.root_history();
         // A stop is written down when it is over.
         let stands_still = self.nodes.iter().any(|node| node.clock.stopped_since().is_some());
         let is_trusted =
@@ -73,19 +75,23 @@ impl World {
     }
 
     /// Of the members, as any node knows them.
-    fn smallest_majority(&self) -> usize {
-        let members = self.nodes.iter().filter_map(|node| node.replica()).map(Replica::membership);
+    fn smallest_majority(&self, group: GroupId) -> usize {
+        let replicas = self.nodes.iter().filter_map(|node| node.replica(group));
+        let members = replicas.map(Replica::membership);
         members.map(|members| members.configuration.voters.len() / 2 + 1).min().unwrap_or(1)
     }
 
-    /// Whether this node leads, and it and others, a majority, hear each other and could write, though there may be
+    /// Whether this node leads the group, and it and others, a majority, hear each other and could write, though there may be
     /// nothing to be written. In the other runs a client writes all the time.
-    fn note_followers(&mut self, node: usize) {
-        let Some(replica) = self.nodes[node].replica().filter(|_| self.plan.falls_silent) else {
+    fn note_followers(&mut self, node: usize, group: GroupId) {
+        let replica = self.nodes[node].replica(group);
+        let Some(replica) = replica.filter(|_| self.plan.falls_silent) else {
             return;
         };
         let leadership = replica.leadership();
-        let is_able = self.nodes[node].can_write() && !self.network.is_lossy();
+        let is_able = self.nodes[node].can_write()
+            && !self.network.is_lossy()
+            && !self.network.is_group_cut(group);
         if !leadership.is_here || !is_able || replica.is_handing_over() {
             return;
         }
@@ -100,7 +106,7 @@ impl World {
             other == node
                 || !is_cut
                     && self.nodes[other].can_write()
-                    && self.nodes[other].replica().is_some_and(follows)
+                    && self.nodes[other].replica(group).is_some_and(follows)
         };
         let members = &replica.membership().configuration;
         let is_majority = |voters: &BTreeSet<NodeId>| {
@@ -108,18 +114,20 @@ impl World {
         };
         let joint = &members.outgoing;
         if is_majority(&members.voters) && (joint.is_empty() || is_majority(joint)) {
-            self.recorder.followed(self.now, self.nodes[node].id, leadership.term);
+            let (now, id) = (self.now, self.nodes[node].id);
+            self.recorder.of(group).followed(now, id, leadership.term);
         }
     }
 
     fn carry_out_for_node(&mut self, node: usize, output: node::Output) {
         let (from, id, now) = (Endpoint::Node(node), self.nodes[node].id, self.now);
         match output {
-            node::Output::Send(outgoing) => {
+            node::Output::Send { group, outgoing } => {
                 let (to, is_snapshot) = (place_of(outgoing.to), outgoing.is_snapshot);
                 let bytes = outgoing.message;
                 let log_version = self.nodes[node].build.log_version();
-                self.send(from, to, Message::Consensus { log_version, bytes, is_snapshot });
+                let message = Message::Consensus { group, log_version, bytes, is_snapshot };
+                self.send(from, to, message);
             }
             node::Output::Answer(answer) => {
                 let to = match answer.reply_to.via {
@@ -135,51 +143,64 @@ impl World {
                 let message = Message::Notice { session, notice };
                 self.send(from, Endpoint::Client(client), message);
             }
-            node::Output::SnapshotToSave(file) => {
+            node::Output::SnapshotToSave { group, file } => {
                 let after_us = self.rng.between(0, 500_000);
-                self.schedule_input(node, Incoming::SnapshotDue(file), after_us);
+                self.schedule_input(node, Incoming::SnapshotDue { group, file }, after_us);
             }
-            node::Output::Happened { index, at, event } => {
+            node::Output::Happened { group, index, at, event } => {
                 self.trace.number(index.0 << 8 | node as u64);
-                self.trace
-                    .line(now, || format!("node {id} applies {} at {at}: {event:?}", index.0));
-                self.note_policy(&event);
-                self.recorder.replicated(now, id, index, at, Happening::Event(event));
+                self.trace.line(now, || {
+                    format!("node {id}, group {group} applies {} at {at}: {event:?}", index.0)
+                });
+                self.note_policy(group, &event);
+                self.recorder.of(group).replicated(now, id, index, at, Happening::Event(event));
             }
-            node::Output::Restored { index, at } => {
-                self.trace.line(now, || format!("node {id} has a table restored at {}", index.0));
-                self.recorder.replicated(now, id, index, at, Happening::Restored);
+            node::Output::Restored { group, index, at } => {
+                self.trace.line(now, || {
+                    format!("node {id}, group {group} has a table restored at {}", index.0)
+                });
+                self.recorder.of(group).replicated(now, id, index, at, Happening::Restored);
             }
-            node::Output::Digest { index, at, digest } => {
+            node::Output::Digest { group, index, at, digest } => {
                 self.trace.number(digest);
-                self.recorder.replicated(now, id, index, at, Happening::Digest(digest));
+                self.recorder.of(group).replicated(now, id, index, at, Happening::Digest(digest));
             }
-            node::Output::Written { since } => {
+            node::Output::Written { group, since } => {
                 let took_ms = (now.0 - since.0) / 1_000;
                 self.trace.line(now, || format!("node {id}, which leads, wrote for {took_ms} ms"));
-                self.recorder.history.slow_writes.push((since, now));
+                self.recorder.of(group).history.slow_writes.push((since, now));
             }
-            node::Output::Committed { term } => self.recorder.committed(now, id, term),
-            node::Output::FollowsRulesTwo { at } => self.recorder.rules_two_followed(at),
-            node::Output::SearchesCut(entries) => self.recorder.searches_cut(entries),
-            node::Output::Proposed(batch) => {
-                self.recorder.proposed(now, &batch);
+            node::Output::Committed { group, term } => {
+                self.recorder.of(group).committed(now, id, term);
+            }
+            node::Output::FollowsRulesTwo { group, at } => {
+                self.recorder.of(group).rules_two_followed(at);
+            }
+            node::Output::SearchesCut { group, entries } => {
+                self.recorder.of(group).searches_cut(entries);
+            }
+            node::Output::Proposed { group, batch } => {
+                self.recorder.of(group).proposed(now, &batch);
                 if let Some(coverage) = &mut self.coverage {
                     coverage.proposed(&batch, &self.active);
                 }
             }
-            node::Output::Leadership(leadership) => {
-                self.trace.line(now, || format!("node {id}: {leadership:?}"));
+            node::Output::Leadership { group, leadership } => {
+                self.trace.line(now, || format!("node {id}, group {group}: {leadership:?}"));
             }
-            node::Output::Members { index, members } => self.note_members(node, index, *members),
+            node::Output::Members { group: GroupId::FIRST, index, members } => {
+                self.note_members(node, index, *members);
+            }
+            // In a run with several groups the members do not change.
+            node::Output::Members { .. } => {}
             node::Output::Backup { at, file } => {
                 let (written_unix_ms, clusters_before) =
-                    (self.wall_ms(), self.recorder.epochs.len());
+                    (self.wall_ms(), self.recorder.root().epochs.len());
                 self.backup = Some(Backup { at, file, written_unix_ms, clusters_before });
             }
             node::Output::ChangeEnded { number, answer } => self.change_ended(number, answer),
-            node::Output::FromRemoved(removed) => {
-                self.schedule_input(index_of(removed), Incoming::Removed, 1_000);
+            node::Output::FromRemoved { group, node: removed } => {
+                self.schedule_input(index_of(removed), Incoming::Removed(group), 1_000);
             }
             node::Output::Removed => {
                 self.trace.line(now, || format!("node {id} was removed"));
@@ -226,7 +247,10 @@ impl World {
             return;
         }
         let mut outputs = std::mem::take(&mut self.node_outputs);
-        self.recorder.process_began(self.smallest_majority());
+        for group in self.groups() {
+            let majority = self.smallest_majority(group);
+            self.recorder.of(group).process_began(majority);
+        }
         let started = self.nodes[node].start(&mut outputs);
         for output in outputs.drain(..) {
             self.carry_out_for_node(node, output);

@@ -17,7 +17,7 @@ use super::answers::AnswerEncoder;
 use super::incoming::{FATE_TIMEOUT, Incoming, Next};
 use super::outgoing::{OutgoingSender, SessionDeliveries};
 use super::read_quota::ReadQuota;
-use crate::shard::{Deferrable, StreamKey};
+use crate::shard::{Deferrable, FIRST_GROUP, StreamKey};
 
 /// Lists of deliveries that wait for a slow reader, of each tier. When it is full the tier lets the stream go.
 pub(super) const LISTS_MAX: usize = 1_024;
@@ -31,7 +31,7 @@ pub(super) async fn serve(
     outgoing: &OutgoingSender,
 ) -> Result<(), Failure> {
     let Opening { stream, session, .. } = *opening.get();
-    let stream = StreamKey { session, stream };
+    let stream = StreamKey { group: FIRST_GROUP, session, stream };
     let reads = ReadQuota::default();
     let (outbox, deliveries) = mpsc::channel(LISTS_MAX);
     let (memory_outbox, from_memory) = mpsc::channel(LISTS_MAX);

@@ -9,6 +9,7 @@ use mio::Interest;
 use mio::net::TcpStream as Socket;
 
 use super::*;
+use crate::shard::FIRST_GROUP;
 use crate::shard::poller::poller;
 
 /// Asks for the same operation with each byte, whose value is the request id. Its stream is opened by a byte of 255, and
@@ -136,7 +137,8 @@ impl Bench {
     }
 
     fn connect_with(&mut self, number: u128, change: impl FnOnce(&mut EveryByte)) -> TcpStream {
-        let stream = StreamKey { session: SessionId(number), stream: StreamId(1) };
+        let stream =
+            StreamKey { group: FIRST_GROUP, session: SessionId(number), stream: StreamId(1) };
         let (mut connection, client, _) = EveryByte::connect(stream, Command::Tick);
         change(&mut connection);
         self.framed.add(connection, self.poller.registry());
