@@ -196,8 +196,8 @@ impl HistoryQuery {
     }
 }
 
-/// Sessions that an operator ended, or a change of the policy. Only that is about no lock; what it ended follows in the
-/// same entry.
+/// Sessions that an operator ended, or a change of the policy. Only that is about no lock. What it ended follows in the
+/// same log entry, and that of a session with very many locks in later ones.
 #[derive(Debug)]
 struct Kill {
     index: u64,
@@ -224,8 +224,10 @@ impl Kill {
     /// Tells whose doing it was, if it was this.
     fn explain(&self, event: &mut WatchEvent) {
         let index = event.position.map(|position| position.index);
-        let is_mine = index == Some(self.index)
-            && self.session.as_ref().is_none_or(|session| *session == event.public_session_id);
+        let is_mine = match &self.session {
+            Some(session) => index >= Some(self.index) && *session == event.public_session_id,
+            None => index == Some(self.index),
+        };
         let is_end = matches!(event.kind(), EventKind::Killed | EventKind::WaitEnded);
         if is_mine && is_end {
             event.by.clone_from(&self.by);
