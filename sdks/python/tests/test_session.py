@@ -513,14 +513,23 @@ def test_a_closed_session_takes_nothing_more() -> None:
     assert isinstance(player.acquire("late", "b").completed["late"], Closed)
 
 
-def resume_denied(player: Player) -> None:
-    connects = len(player.connects)
-    while len(player.connects) == connects:
+def dials_again(player: Player) -> str:
+    while player.session._link != "connecting":
         player.time_passes()
+    return player.connects[-1]
+
+
+def denies_resume(player: Player) -> None:
     assert player.session.handle_connected(player.now)
     player.settle()
     (operation,) = player.frame()["operations"]
     player.fail(operation["resume"]["request_id"], UNAUTHENTICATED, message="the token is not known")
+
+
+def resume_denied(player: Player) -> str:
+    address = dials_again(player)
+    denies_resume(player)
+    return address
 
 
 def test_a_session_that_no_node_lets_the_client_resume_is_lost_at_once() -> None:
@@ -541,6 +550,21 @@ def test_a_session_that_no_node_lets_the_client_resume_is_lost_at_once() -> None
     assert player.ended == ["denied"] and player.session.breaker.is_closed
     # A new credential opens a new session.
     player.acquire("next", "a").welcome()
+
+
+def test_denials_of_one_node_do_not_end_the_session_while_another_cannot_be_reached() -> None:
+    player = holding()
+    (hold,) = player.completed["g"]
+    player.breaks()
+    denier = resume_denied(player)
+    for _ in range(4):
+        if dials_again(player) == denier:
+            denies_resume(player)
+        else:
+            player.session.handle_connect_failed(player.now, "no route to the host", "not_made")
+            player.settle()
+        hold.check(player.now)
+    assert player.ended == []
 
 
 def test_a_node_that_lets_the_client_resume_ends_the_count_of_denials() -> None:

@@ -108,8 +108,8 @@ type Session struct {
 	// openers are callers who wait for a session, and ask for nothing else.
 	openers     []*entry
 	wasEverOpen bool
-	// denials is how often nodes did not let the client resume, since one did.
-	denials int
+	// deniedBy has the nodes that did not let the client resume, since one did.
+	deniedBy map[string]bool
 	// isOnlyRefused: since refusedSince all that the nodes ever did was to refuse the connection.
 	isOnlyRefused bool
 	refusedSince  Time
@@ -433,7 +433,7 @@ func (s *Session) onWelcome(now Time, welcome *pb.OpenSessionResponse) {
 	s.breaker.handleSuccess()
 	s.isOnlyRefused = false
 	s.wasEverOpen = true
-	s.denials = 0
+	s.deniedBy = nil
 	s.endpoints.reached()
 	if s.unhelpful == s.address {
 		s.unhelpful = ""
@@ -485,8 +485,16 @@ func (s *Session) isDenied(failure *pb.Failure) bool {
 	if IsPlanted(CountFailures) {
 		return false
 	}
-	s.denials++
-	return s.denials >= len(s.endpoints.All())
+	if s.deniedBy == nil {
+		s.deniedBy = map[string]bool{}
+	}
+	s.deniedBy[s.address] = true
+	for _, address := range s.endpoints.All() {
+		if !s.deniedBy[address] {
+			return false
+		}
+	}
+	return true
 }
 
 // onDenied gives the session up. It lives on in the cluster until its TTL, and this client can do nothing with it any
@@ -564,7 +572,7 @@ func (s *Session) leaveNode(now Time, leader, words string) {
 
 func (s *Session) replaceSession(now Time, reason, words string) {
 	s.disconnect(false)
-	s.denials = 0
+	s.deniedBy = nil
 	if s.state.isOpen() {
 		s.output(Ended{reason, words})
 	}

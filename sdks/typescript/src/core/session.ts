@@ -69,8 +69,8 @@ export class Session {
   /** Callers who wait for a session, and ask for nothing else. */
   private openers: Entry[] = [];
   private wasEverOpen = false;
-  /** How often nodes did not let the client resume, since one did. */
-  private denials = 0;
+  /** The nodes that did not let the client resume, since one did. */
+  private readonly deniedBy = new Set<string>();
   /** When the first try began, as long as all that the nodes ever did was to refuse the connection. */
   private refusedSince: bigint | undefined;
   private closingUntil: bigint | undefined;
@@ -311,7 +311,7 @@ export class Session {
     this.breaker.handleSuccess();
     this.refusedSince = undefined;
     this.wasEverOpen = true;
-    this.denials = 0;
+    this.deniedBy.clear();
     this.endpoints.reached();
     if (this.unhelpful === this.address) this.unhelpful = undefined;
     this.state.errors.clear();
@@ -352,8 +352,8 @@ export class Session {
   /** A node may not know the newest credentials yet. So all of them are asked before the session is given up. */
   private isDenied(failure: Failure): boolean {
     if (!this.state.isOpen || failure.retryable || !isDenial(failure)) return false;
-    this.denials += 1;
-    return this.denials >= this.endpoints.addresses.length;
+    this.deniedBy.add(this.address);
+    return this.endpoints.addresses.every((address) => this.deniedBy.has(address));
   }
 
   /** The session lives on in the cluster until its TTL, and this client can do nothing with it any more. */
@@ -422,7 +422,7 @@ export class Session {
 
   private replaceSession(now: bigint, reason: LossReason, words = ""): void {
     this.disconnect(false);
-    this.denials = 0;
+    this.deniedBy.clear();
     if (this.state.isOpen) this.outputs.push({ do: "ended", reason, words });
     const isWanted = this.closingUntil === undefined;
     this.state.end(reason, isWanted);

@@ -7,7 +7,7 @@ It does nothing by itself. Its driver owns the socket, the clock and the callers
 from __future__ import annotations
 
 import random
-from typing import Any, Callable, Deque, List, Optional
+from typing import Any, Callable, Deque, List, Optional, Set
 
 from .._wire import Message
 from ..errors import Closed, HoldfastError
@@ -65,8 +65,8 @@ class Session:
         #: Callers who wait for a session, and ask for nothing else.
         self._openers: List[Entry] = []
         self._was_ever_open = False
-        #: How often nodes did not let the client resume, since one did.
-        self._denials = 0
+        #: The nodes that did not let the client resume, since one did.
+        self._denied_by: Set[str] = set()
         #: When the first try began, as long as all that the nodes ever did was to refuse the connection.
         self._refused_since: Optional[int] = now
         self._closing_until: Optional[int] = None
@@ -281,7 +281,7 @@ class Session:
         self.breaker.handle_success()
         self._refused_since = None
         self._was_ever_open = True
-        self._denials = 0
+        self._denied_by.clear()
         self.endpoints.reached()
         if self._unhelpful == self._address:
             self._unhelpful = None
@@ -323,8 +323,8 @@ class Session:
         """A node may not know the newest credentials yet. So all of them are asked before the session is given up."""
         if not self.state.is_open or failure.get("retryable") or not answers.is_denial(failure):
             return False
-        self._denials += 1
-        return self._denials >= len(self.endpoints.addresses)
+        self._denied_by.add(self._address)
+        return self._denied_by.issuperset(self.endpoints.addresses)
 
     def _on_denied(self, now: int, failure: Message) -> None:
         """The session lives on in the cluster until its TTL, and this client can do nothing with it any more."""
@@ -396,7 +396,7 @@ class Session:
 
     def _replace_session(self, now: int, reason: str, words: str = "") -> None:
         self._disconnect(with_farewell=False)
-        self._denials = 0
+        self._denied_by.clear()
         if self.state.is_open:
             self.outputs.append(Ended(reason, words))
         is_wanted = self._closing_until is None

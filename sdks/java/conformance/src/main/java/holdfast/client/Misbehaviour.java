@@ -8,6 +8,7 @@ import holdfast.v1.Answer;
 import holdfast.v1.Failure;
 import io.grpc.netty.shaded.io.netty.handler.ssl.util.InsecureTrustManagerFactory;
 import java.security.cert.X509Certificate;
+import java.util.Collection;
 import java.util.List;
 import java.util.Locale;
 import java.util.function.Consumer;
@@ -150,7 +151,7 @@ public enum Misbehaviour {
     }
 
     @Override
-    protected boolean isDenied(Failure failure, int nodes) {
+    protected boolean isDenied(Failure failure, String address, Collection<String> nodes) {
       return false;
     }
   }

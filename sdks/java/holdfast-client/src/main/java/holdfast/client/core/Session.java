@@ -438,7 +438,7 @@ public final class Session {
       unhelpful = address;
     }
     endpoints.reached();
-    if (state.isDenied(failure, endpoints.addresses().size())) {
+    if (state.isDenied(failure, address, endpoints.addresses())) {
       onDenied(now, failure);
     } else {
       onNoStream(now, Contact.MADE, failure);

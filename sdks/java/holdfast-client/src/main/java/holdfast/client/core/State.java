@@ -17,6 +17,7 @@ import holdfast.v1.RenewRequest;
 import holdfast.v1.ResumeSessionRequest;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
+import java.util.Collection;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.LinkedHashMap;
@@ -76,8 +77,8 @@ public class State {
   /** The id of the heartbeat that is under way; 0 for none. */
   long heartbeat;
 
-  /** How often nodes did not let the client resume, since one did. */
-  private int denials;
+  /** The nodes that did not let the client resume, since one did. */
+  private final Set<String> deniedBy = new HashSet<>();
 
   /** What the cluster said of its nodes; null if nothing new. */
   List<String> endpointsTold;
@@ -134,16 +135,16 @@ public class State {
    * Whether no node lets the client resume its session. A node may not know the newest credentials
    * yet, so all of them are asked.
    */
-  protected boolean isDenied(Failure failure, int nodes) {
+  protected boolean isDenied(Failure failure, String address, Collection<String> nodes) {
     if (!isOpen() || failure.getRetryable() || !Failures.isDenial(failure)) {
       return false;
     }
-    denials++;
-    return denials >= nodes;
+    deniedBy.add(address);
+    return deniedBy.containsAll(nodes);
   }
 
   void welcomed(long sentAt, OpenSessionResponse welcome) {
-    denials = 0;
+    deniedBy.clear();
     if (term != welcome.getTerm()) {
       term = welcome.getTerm();
       restartEfficiencyTier();
@@ -361,7 +362,7 @@ public class State {
       complete(request, outcomeIfLost(request, reason));
     }
     leases = null;
-    denials = 0;
+    deniedBy.clear();
     openSentAt = Request.NEVER;
     heartbeat = 0;
     retriesDue.clear();
