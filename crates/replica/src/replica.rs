@@ -77,6 +77,9 @@ pub struct Replica {
     expire_not_before: LogicalTime,
     /// The command `Tick` is proposed, and not applied yet. (It has only its name in common with Raft's ticks.)
     tick_under_way: bool,
+    /// This turn has proposed a `Tick`. A single voter commits it in the same turn, and more ticks would keep the turn from
+    /// its end, and so the inputs from being read.
+    ticked_in_turn: bool,
     applied_index: u64,
     applied_term: u64,
     /// The index of the last snapshot that was saved, or is being saved.
@@ -247,6 +250,7 @@ impl Replica {
             commit_unannounced_since: None,
             expire_not_before: LogicalTime::ZERO,
             tick_under_way: false,
+            ticked_in_turn: false,
             applied_index,
             applied_term,
             snapshot_index: applied_index,
@@ -362,6 +366,7 @@ impl Replica {
     pub fn handle_time(&mut self, now: Duration) {
         self.latest_time = self.latest_time.max(now);
         self.turn_cost = 0;
+        self.ticked_in_turn = false;
         let elapsed = self.clock.advance(now);
         // A follower sleeps until input comes. If a message of the leader ended the sleep, it also
         // restarted the election timeout, and the time slept before must not count toward the new

@@ -151,6 +151,39 @@ fn touch() -> Command {
     Command::Touch { session: ALICE, acked_through: RequestId(0) }
 }
 
+/// A single voter commits a tick in the turn that proposes it. If the next tick came in the same turn, the turn would end
+/// only when nothing is left to be ended, and no input would be read before.
+#[test]
+fn a_large_session_ends_with_one_tick_in_each_turn() {
+    let limits = Limits { ended_parts_per_entry_max: 1, ..Limits::default() };
+    let mut node = SingleNode::new(ReplicaConfig { limits, ..config() });
+    node.replica.handle_log_version(ME, u32::MAX);
+    node.pass_ms(50);
+    for request in 1..=6 {
+        let call = Call {
+            session: ALICE,
+            request: RequestId(request),
+            acked_through: RequestId(request - 1),
+        };
+        let name = LockName::new(&format!("lock-{request}")).unwrap();
+        let members = [Member { name, mode: Mode::Exclusive }].into();
+        let terms = Terms::default();
+        let acquire = AcquireAll { call, actor: ActorId(0), members, terms };
+        let outcome = node.commit(Command::AcquireAll(acquire));
+        assert!(matches!(outcome, Outcome::GrantedAll(_)), "{outcome:?}");
+    }
+    let outcome = node.commit(Command::CloseSession { session: ALICE });
+    assert_eq!(outcome, Outcome::SessionClosed);
+    let mut turns = 0;
+    while node.replica.table().ending_session_count() > 0 {
+        let before = node.entries.len();
+        node.pass_ms(50);
+        assert_eq!(node.entries.len() - before, 1, "turn {turns}");
+        turns += 1;
+    }
+    assert!((3..=6).contains(&turns), "{turns} turns");
+}
+
 #[test]
 fn a_snapshot_is_taken_after_so_many_entries_and_again_after_as_many() {
     let mut node = SingleNode::new(ReplicaConfig { snapshot_every_entries: 7, ..config() });

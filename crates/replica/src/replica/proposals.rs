@@ -37,6 +37,7 @@ impl Replica {
             // The tick is last in the turn: sessions with a heartbeat in this turn stay alive.
             self.queued.insert(taken, (None, Command::Tick));
             self.tick_under_way = true;
+            self.ticked_in_turn = true;
             taken += 1;
         }
         if self.should_delay_proposal() || taken == 0 {
@@ -131,7 +132,8 @@ impl Replica {
         };
         let has_unread_input = at < self.expire_not_before || has_more;
         let postponed = has_unread_input && at < deadline.after(self.config.grace);
-        self.consensus.has_committed_in_own_term() && !self.tick_under_way && !postponed
+        let may_tick = !self.tick_under_way && !self.ticked_in_turn;
+        self.consensus.has_committed_in_own_term() && may_tick && !postponed
     }
 
     pub(super) fn announce_commit_if_due(&mut self) {

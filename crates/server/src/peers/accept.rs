@@ -182,7 +182,10 @@ impl PeerPort {
                     }
                     // If the service does not take it the node is stopping.
                     Ok(Ok(New::Other(socket))) => drop(others.send(Ok(socket)).await),
-                    Ok(Ok(New::Plaintext(socket))) => port.refuse_plaintext(socket).await,
+                    Ok(Ok(New::Plaintext(socket))) => tokio::select! {
+                        () = port.refuse_plaintext(socket) => {}
+                        () = place.taken_away() => {}
+                    },
                     Ok(Ok(New::Refused)) => {}
                     Ok(Err(error)) => tracing::debug!(%error, "a connection said nothing"),
                     Err(_) => tracing::debug!("a connection said nothing in time"),

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use holdfast_core::command::{Action, Owner};
-use holdfast_core::{Event, LogicalTime, PublicSessionId};
+use holdfast_core::{EndReason, Event, LogicalTime, Outcome, PublicSessionId, Rejection};
 use holdfast_proto::decode::lock_name;
 use holdfast_proto::encode::read::owner;
 use holdfast_proto::failure::refused;
@@ -172,7 +172,7 @@ impl HistoryQuery {
             }
             let mut event = WatchEvent { unix_ms: now.when(&recorded), ..message(&recorded) };
             if let Some(kill) = &latest_kill {
-                kill.explain(&mut event);
+                kill.explain(&recorded.event, &mut event);
             }
             if self.token > 0 {
                 let hold = (event.public_session_id.clone(), event.request_id);
@@ -222,13 +222,19 @@ impl Kill {
     }
 
     /// Tells whose doing it was, if it was this.
-    fn explain(&self, event: &mut WatchEvent) {
+    fn explain(&self, recorded: &Event, event: &mut WatchEvent) {
         let index = event.position.map(|position| position.index);
         let is_mine = match &self.session {
             Some(session) => index >= Some(self.index) && *session == event.public_session_id,
             None => index == Some(self.index),
         };
-        let is_end = matches!(event.kind(), EventKind::Killed | EventKind::WaitEnded);
+        let is_end = match recorded {
+            Event::HoldEnded { reason, .. } => *reason == EndReason::Killed,
+            Event::WaitEnded { outcome, .. } => {
+                *outcome == Outcome::Rejected(Rejection::UnknownSession)
+            }
+            _ => false,
+        };
         if is_mine && is_end {
             event.by.clone_from(&self.by);
             event.detail.clone_from(&self.detail);
