@@ -211,6 +211,17 @@ pub(super) fn released(lock: &str, session: u128, request: u64, token: u64) -> E
     }
 }
 
+pub(super) fn given_back_by_close(lock: &str, session: u128, request: u64, token: u64) -> Event {
+    Event::Released {
+        name: name(lock),
+        session: SessionId(session),
+        request: RequestId(request),
+        token: FenceToken(token),
+        granted_at: LogicalTime::ZERO,
+        by_close: true,
+    }
+}
+
 pub(super) fn hold_ended(lock: &str, session: u128, request: u64, token: u64) -> Event {
     hold_ended_by(lock, session, request, token, EndReason::Ttl)
 }

@@ -37,13 +37,13 @@ pub(super) fn by_name<'a>(
     for operation in &history.operations {
         translation.add(operation);
     }
-    for operation in &history.operations {
-        if operation.input == Input::CloseSession {
-            translation.add_closing(operation);
+    match &log {
+        // The log tells when each hold of a closed session ended: that of a large one may end after the answer.
+        Some(log) => translation.add_ends(log),
+        None => {
+            let closings = history.operations.iter().filter(|it| it.input == Input::CloseSession);
+            closings.for_each(|operation| translation.add_closing(operation));
         }
-    }
-    if let Some(log) = &log {
-        translation.add_ends(log);
     }
     translation.steps
 }
@@ -141,7 +141,8 @@ impl Log<'_> {
                     Event::Converted { name, session, mode, token, .. } => {
                         log.converted.push((name, *session, *mode, *token, entry.first_applied));
                     }
-                    Event::HoldEnded { name, session, token, .. } => {
+                    Event::HoldEnded { name, session, token, .. }
+                    | Event::Released { name, session, token, by_close: true, .. } => {
                         log.ended.push((name, *session, *token, entry.first_applied));
                     }
                     _ => {}

@@ -6,7 +6,7 @@ use holdfast_core::{FenceToken, Grant, LogicalTime, Outcome, Rejection, ReleaseA
 use super::check;
 use crate::check::Promises;
 use crate::check::test_history::{
-    Asked, TestHistory, granted, granted_as, grants, hold_ended, name, take,
+    Asked, TestHistory, given_back_by_close, granted, granted_as, grants, hold_ended, name, take,
 };
 use crate::history::Input;
 
@@ -231,6 +231,24 @@ fn closing_a_session_frees_its_lock_and_ends_its_grants() {
     assert_eq!(found(&story), 1);
 }
 
+/// A large session ends in parts: its close is answered before the last of its holds ends.
+#[test]
+fn a_hold_of_a_closed_session_ends_when_the_log_says_so() {
+    let closed_and_seen = |seen_at: u64, seen| {
+        let mut story = three_sessions();
+        story.log_at(1, 1, [granted("a", 1, 1, 1)]);
+        story.log_at(2, 20, [given_back_by_close("a", 1, 1, 1)]);
+        story.acquire("a", 1, 1).from(0).until(2, grants("a", 1));
+        story.ask(1, 0, Input::CloseSession).from(3).until(5, Outcome::SessionClosed);
+        status(&mut story).from(seen_at).saw(seen_at, seen);
+        found(&story)
+    };
+    assert_eq!(closed_and_seen(10, Some((1, 1))), 0);
+    assert_eq!(closed_and_seen(10, None), 1);
+    assert_eq!(closed_and_seen(21, None), 0);
+    assert_eq!(closed_and_seen(21, Some((1, 1))), 1);
+}
+
 #[test]
 fn a_refusal_because_the_session_is_gone_leaves_open_what_happened_before() {
     for seen in [None, Some((1, 1))] {
@@ -369,6 +387,7 @@ fn closing_a_session_gives_its_permits_back_and_no_others() {
     for (seen, violations) in [(Some((1, 1)), 0), (Some((2, 2)), 1), (None, 1)] {
         let mut story = permits();
         story.ask(2, 0, Input::CloseSession).from(7).until(8, Outcome::SessionClosed);
+        story.log(8, [given_back_by_close("a", 2, 1, 2)]);
         status(&mut story).from(9).saw(9, seen);
         assert_eq!(found(&story), violations, "{seen:?}");
     }
