@@ -11,7 +11,7 @@ use holdfast_proto::decode::lock_name;
 use holdfast_proto::encode::read::owner;
 use holdfast_proto::failure::refused;
 use holdfast_proto::v1::{
-    EventKind, Failure, HistoryRequest, HistoryResponse, Reason, SessionOwner, WatchEvent,
+    Failure, HistoryRequest, HistoryResponse, Reason, SessionOwner, WatchEvent,
 };
 use holdfast_service::{Admitted, Caller, Method, hidden_names};
 use prost::Message;
@@ -273,7 +273,7 @@ impl FoundEvents {
 mod tests {
     use holdfast_core::command::Mode;
     use holdfast_core::{ActorId, FenceToken, LockName, LogIndex, RequestId, SessionId};
-    use holdfast_proto::v1::EndReason;
+    use holdfast_proto::v1::{EndReason, EventKind};
 
     use super::*;
 
