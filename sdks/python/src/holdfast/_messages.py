@@ -186,6 +186,7 @@ MESSAGES: Dict[str, Fields] = {
         12: ("preemptible", "bool", False),
         20: ("renewed", "bool", False),
         21: ("session_ttl_ms", "uint64", False),
+        22: ("disconnected_for_ms_max", "uint64", False),
     },
     "KeepAliveRequest": {
         1: ("session_id", "string", False),
