@@ -13,7 +13,7 @@ import (
 
 var buildFlags []string
 
-// The lines of the README run in an empty directory, with a `replace`.
+// The lines of the README run in an empty directory, with a `replace`; so do those that the product shows elsewhere.
 func TestTheLinesOfTheReadmeRunFromAnEmptyDirectory(t *testing.T) {
 	t.Parallel()
 	readme, err := os.ReadFile("README.md")
@@ -44,23 +44,31 @@ func TestTheLinesOfTheReadmeRunFromAnEmptyDirectory(t *testing.T) {
 	}
 	run("mod", "init", "try")
 	run("mod", "edit", "-require=holdfast/sdks/go@v0.0.0", "-replace=holdfast/sdks/go="+library)
-	run("mod", "tidy")
+	run("get", ".")
 	if told := run(append(append([]string{"run"}, buildFlags...), ".")...); !strings.Contains(told, "held, with the fencing token 1") {
 		t.Fatal(told)
 	}
-	// The line that `holdfast dev` prints.
+	// The line that `holdfast dev` prints, and the lines in the README of the product.
 	dev, err := os.ReadFile(filepath.Join("..", "..", "crates", "cli", "src", "dev.rs"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	product, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	line := regexp.MustCompile(`"Go",\s*"(.*)",`).FindStringSubmatch(string(dev))
+	block := regexp.MustCompile("(?s)```go\n(.*?)```").FindStringSubmatch(string(product))
 	printed := strings.NewReplacer(`\"`, `"`, "ADDRESS", server.Endpoint).Replace(line[1])
-	program = "package main\nimport (\"context\"; \"fmt\"; holdfast \"holdfast/sdks/go\")\nfunc main() {\n" +
-		"ctx := context.Background()\n" + printed + "\nfmt.Println(err, guard.Name())\n}\n"
+	lines = strings.ReplaceAll(block[1], "127.0.0.1:7420", server.Endpoint)
+	program = "package main\nimport (\"context\"; \"fmt\"; \"time\"; holdfast \"holdfast/sdks/go\")\n" +
+		"var ctx = context.Background()\n" +
+		"func main() {\n" + printed + "\nfmt.Println(err, guard.Name())\nreadme()\n}\n" +
+		"func readme() {\n" + lines + "\nfmt.Println(err, fence[:6])\n}\n"
 	if err := os.WriteFile(filepath.Join(directory, "main.go"), []byte(program), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if told := run(append(append([]string{"run"}, buildFlags...), ".")...); told != "<nil> demo\n" {
+	if told := run(append(append([]string{"run"}, buildFlags...), ".")...); told != "<nil> demo\n<nil> hf1.L.\n" {
 		t.Fatal(told)
 	}
 }

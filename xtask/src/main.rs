@@ -15,6 +15,7 @@ mod built;
 mod chaos;
 mod compare;
 mod conformance;
+mod dev_cluster;
 mod failure;
 mod go;
 mod help;

@@ -294,6 +294,7 @@ mod tests {
                 message: "the session id is in use".to_owned(),
                 may_have_happened: false,
                 retry_after: None,
+                map_epoch: 0,
             })),
             false => Ok(id),
         };

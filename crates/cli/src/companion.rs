@@ -13,6 +13,7 @@
 
 pub(crate) mod group;
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -25,6 +26,7 @@ use holdfast_client::companion::{LINE_BYTES_MAX, Message, ParseMessageError, Ses
 use holdfast_client::unary::{CallError, Unary, Why};
 use nix::sys::signal::Signal;
 use tokio::runtime::Builder;
+use tokio::task::JoinSet;
 
 use self::group::Group;
 use crate::companion_link::now;
@@ -45,7 +47,8 @@ const CLOSE_REQUEST: u64 = u64::MAX >> 1;
 /// What was watched last.
 #[derive(Debug, Default)]
 struct WatchedProgram {
-    session: Option<Session>,
+    /// One in each group of the cluster in which the other process has one.
+    sessions: BTreeMap<u32, Session>,
     tls: Option<Tls>,
     auth_file: Option<PathBuf>,
     has_lock_delay: bool,
@@ -112,10 +115,10 @@ fn next(messages: &Messages, due_at: u64) -> std::io::Result<Next> {
 impl WatchedProgram {
     fn note(&mut self, message: Message) {
         match message {
-            Message::Session(session) => self.session = Some(session),
+            Message::Session(session) => drop(self.sessions.insert(session.group, session)),
             Message::Tls(tls) => self.tls = Some(tls),
             Message::AuthFile(path) => self.auth_file = Some(path),
-            Message::NoSession => self.session = None,
+            Message::NoSession { group } => drop(self.sessions.remove(&group)),
             Message::LockDelay => self.has_lock_delay = true,
             Message::Group(group) => self.group = Some(Group::new(group)),
             Message::NoGroup => self.group = None,
@@ -147,14 +150,21 @@ impl WatchedProgram {
     /// The other process is dead.
     fn end_all(self) {
         let died = Instant::now();
-        let patience = self.session.as_ref().map_or(GROUP_PATIENCE, |session| session.ttl);
-        let over = died + patience;
-        let is_work_over = self.group.as_ref().is_none_or(|group| kill(group, over));
-        if let Some(session) = self.session.as_ref().filter(|_| is_work_over)
-            && let Some(calls) = self.calls(session)
-        {
-            end_session(session, calls, self.has_lock_delay, over);
+        let patience = self.sessions.values().map(|session| session.ttl).max();
+        let over = died + patience.unwrap_or(GROUP_PATIENCE);
+        if self.group.as_ref().is_none_or(|group| kill(group, over)) {
+            end_sessions(self.sessions_to_end(), over);
         }
+    }
+
+    /// Each with the calls to end it by.
+    fn sessions_to_end(&self) -> Vec<SessionToEnd> {
+        let to_end = |session: &Session| {
+            let calls = self.calls(session)?.timeout(CALL_PATIENCE).in_group(session.group);
+            let (session, has_lock_delay) = (session.clone(), self.has_lock_delay);
+            Some(SessionToEnd { session, calls, has_lock_delay })
+        };
+        self.sessions.values().filter_map(to_end).collect()
     }
 }
 
@@ -172,36 +182,47 @@ fn kill(group: &Group, over: Instant) -> bool {
     }
 }
 
-fn end_session(session: &Session, calls: Unary, has_lock_delay: bool, over: Instant) {
+/// A session of the dead process.
+struct SessionToEnd {
+    session: Session,
+    calls: Unary,
+    has_lock_delay: bool,
+}
+
+/// All at the same time: a group that has no leader must not hold up the others.
+fn end_sessions(sessions: Vec<SessionToEnd>, over: Instant) {
     let Ok(runtime) = Builder::new_current_thread().enable_all().build() else { return };
     runtime.block_on(async {
-        let calls = calls.timeout(CALL_PATIENCE);
+        let mut ending: JoinSet<()> =
+            sessions.into_iter().map(|session| session.end(over)).collect();
+        while ending.join_next().await.is_some() {}
+    });
+}
+
+impl SessionToEnd {
+    async fn end(self, over: Instant) {
         while Instant::now() < over {
-            match end_session_once(&calls, session, has_lock_delay).await {
+            match self.end_once().await {
                 Ok(()) => return,
                 // It has ended, or may not be ended.
                 Err(error) if !error.is_retryable() => return,
                 Err(_) => tokio::time::sleep(CALL_PAUSE).await,
             }
         }
-    });
-}
-
-/// To close a session is to release its locks, and opens them at once. Where a lock delay was asked for, the holder's
-/// death must not look like that.
-async fn end_session_once(
-    calls: &Unary,
-    session: &Session,
-    has_lock_delay: bool,
-) -> Result<(), CallError> {
-    if has_lock_delay {
-        let why = Why {
-            by: "holdfast companion".to_owned(),
-            reason: "the program that held the lock was killed".to_owned(),
-        };
-        return calls.kill_session(&why, &session.id.public_id().to_string()).await;
     }
-    calls.close_session(session.id, CLOSE_REQUEST).await.map(drop)
+
+    /// To close a session is to release its locks, and opens them at once. Where a lock delay was asked for, the holder's
+    /// death must not look like that.
+    async fn end_once(&self) -> Result<(), CallError> {
+        if self.has_lock_delay {
+            let why = Why {
+                by: "holdfast companion".to_owned(),
+                reason: "the program that held the lock was killed".to_owned(),
+            };
+            return self.calls.kill_session(&why, &self.session.id.public_id().to_string()).await;
+        }
+        self.calls.close_session(self.session.id, CLOSE_REQUEST).await.map(drop)
+    }
 }
 
 /// Readers of the other process's files wait for the end of them, and its directory may have to be unmounted.
@@ -243,12 +264,32 @@ mod tests {
     fn the_id_of_a_session_with_tls_is_never_shown_without_tls() {
         let id = holdfast_proto::SessionId::from_bytes([7; 16]).unwrap();
         let (ttl, endpoints) = (Duration::from_secs(30), vec!["127.0.0.1:1".to_owned()]);
-        let session = Session { id, ttl, endpoints, has_tls: true };
+        let session = Session { id, group: 1, ttl, endpoints, has_tls: true };
         let mut watched = WatchedProgram::default();
         // The line about TLS was too long, and was not told.
         watched.note(Message::Session(session.clone()));
         assert!(watched.calls(&session).is_none());
         let plain = Session { has_tls: false, ..session };
         assert!(watched.calls(&plain).is_some());
+    }
+
+    #[test]
+    fn the_session_in_each_group_is_ended_until_the_program_takes_it_back() {
+        let id = holdfast_proto::SessionId::from_bytes([7; 16]).unwrap();
+        let in_group = |group| Session {
+            id,
+            group,
+            ttl: Duration::from_secs(30),
+            endpoints: vec!["127.0.0.1:1".to_owned()],
+            has_tls: false,
+        };
+        let mut watched = WatchedProgram::default();
+        for group in [1, 5, 9] {
+            watched.note(Message::Session(in_group(group)));
+        }
+        watched.note(Message::NoSession { group: 5 });
+        let to_end = watched.sessions_to_end();
+        let groups: Vec<u32> = to_end.iter().map(|ending| ending.session.group).collect();
+        assert_eq!(groups, [1, 9]);
     }
 }

@@ -27,7 +27,7 @@ pub(crate) fn now() -> io::Result<u64> {
     Ok(nanos(time))
 }
 
-fn nanos(span: Duration) -> u64 {
+pub(crate) fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(Message::NEVER)
 }
 
@@ -70,7 +70,11 @@ impl GroupWatch {
     /// The group was asked to end. What is left of it after `span` is killed.
     pub(crate) fn is_killed_in(&self, span: Duration) {
         let Ok(now) = now() else { return };
-        let kill = now.saturating_add(nanos(span));
+        self.is_killed_at(now.saturating_add(nanos(span)));
+    }
+
+    /// The same, at a time of [`now()`].
+    pub(crate) fn is_killed_at(&self, kill: u64) {
         self.companion.tell(&Message::EndGroupAt { term: Message::NEVER, kill });
     }
 

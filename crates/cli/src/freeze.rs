@@ -22,10 +22,10 @@ use crate::text;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   holdfast freeze billing/ --for 30m --reason 'database migration'
-  holdfast freeze '' --for 5m --reason 'failover drill'     # everything")]
+  holdfast freeze '*' --for 5m --reason 'failover drill'     # everything")]
 pub(crate) struct FreezeArgs {
-    /// The prefix; '' freezes all locks. 'billing/*' is the same as billing/.
-    #[arg(value_parser = name::parse_prefix)]
+    /// The prefix; '*' freezes all locks. 'billing/*' is the same as billing/.
+    #[arg(value_parser = name::parse_prefix_to_freeze)]
     prefix: String,
     /// How long the freeze lasts, at most 30d.
     #[arg(long = "for", value_name = "D", allow_hyphen_values = true,

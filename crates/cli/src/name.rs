@@ -25,8 +25,8 @@ pub(crate) fn parse_new(text: &str) -> Result<String, String> {
     parse(text).map_err(|error| error.to_string())
 }
 
-/// All names that begin so, as a policy writes it or without the `*` at its end. A `*` that stands elsewhere would match
-/// nothing but itself.
+/// All names that begin so, as a policy writes it or without the `*` at its end. A `*` that stands elsewhere would
+/// match nothing but itself.
 pub(crate) fn parse_prefix(text: &str) -> Result<String, String> {
     let prefix = text.strip_suffix('*').unwrap_or(text);
     match prefix.contains('*') {
@@ -36,6 +36,15 @@ pub(crate) fn parse_prefix(text: &str) -> Result<String, String> {
                 .to_owned())
         }
     }
+}
+
+/// The same where an empty prefix would do harm: it may be a variable that is not set.
+pub(crate) fn parse_prefix_to_freeze(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() {
+        let words = "it is empty, which would freeze everything; is a variable unset? '*' freezes everything";
+        return Err(words.to_owned());
+    }
+    parse_prefix(text)
 }
 
 /// To take a lock twice would wait for oneself.
@@ -68,6 +77,15 @@ mod tests {
         }
         for text in ["*/billing", "a**", "a*b*"] {
             assert!(parse_prefix(text).unwrap_err().contains("only at its end"), "{text}");
+        }
+    }
+
+    #[test]
+    fn everything_is_frozen_by_a_star_and_not_by_a_variable_that_is_not_set() {
+        assert_eq!(parse_prefix_to_freeze("*").as_deref(), Ok(""));
+        assert_eq!(parse_prefix_to_freeze("billing/*").as_deref(), Ok("billing/"));
+        for text in ["", " "] {
+            assert!(parse_prefix_to_freeze(text).unwrap_err().contains("is a variable unset?"));
         }
     }
 

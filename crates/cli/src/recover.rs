@@ -1,4 +1,4 @@
-//! `holdfast recover`: go on with the one node that is left, when the majority is lost for good.
+//! `holdfast recover`: quorum-loss recovery. One node goes on as a new cluster when the majority is lost for good.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -56,9 +56,9 @@ pub(crate) struct RecoverArgs {
 #[derive(Debug, Serialize)]
 struct Report {
     data_dir: PathBuf,
-    /// The old files.
+    /// The directory to which the old files were moved.
     aside: PathBuf,
-    /// What this node knew, for `holdfast snapshot inspect`.
+    /// A file with the state that this node had, for `holdfast snapshot inspect`.
     state_file: PathBuf,
     /// Null if it completed a recovery that was interrupted.
     new: Option<NewClusterReport>,
@@ -111,7 +111,7 @@ pub(crate) async fn run(args: RecoverArgs, global: &Global) -> Result<ExitCode, 
     output::show(global.output, &Report::of(recovered, &config, file))
 }
 
-/// With this node they would be enough, so nothing is lost.
+/// Refuses the recovery if the other voters that answer, together with this node, are a majority: then nothing is lost.
 async fn refuse_if_majority_lives(
     survivor: &Survivor,
     config: &NodeConfig,
@@ -125,7 +125,7 @@ async fn refuse_if_majority_lives(
         let is_it = |view: &holdfast_proto::v1::ClusterStatusResponse| {
             view.answered_by == *id && view.cluster == config.cluster
         };
-        // A node that demands credentials may be one of the majority.
+        // A node that denies the call to this caller does run. It may belong to this cluster, so it counts.
         if view.as_ref().is_some_and(is_it) || calls.is_denied_by(address).await {
             alive.push(format!("node {id} at {address}"));
         }

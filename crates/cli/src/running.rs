@@ -120,6 +120,11 @@ impl Running {
         self.watch.is_killed_in(span);
     }
 
+    /// The same, at a time of `companion_link::now`.
+    pub(crate) fn must_end_at(&self, nanos: u64) {
+        self.watch.is_killed_at(nanos);
+    }
+
     /// When we have ended, the companion kills the rest of the group, and ends the session after that.
     pub(crate) fn leave_to_companion(&mut self) {
         self.watch.outlives_us = true;

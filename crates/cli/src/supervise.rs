@@ -8,7 +8,6 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use holdfast_client::companion::Message;
 use holdfast_client::{Client, ClientBuilder, LossReason};
 use nix::sys::signal::Signal;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -126,7 +125,7 @@ pub(crate) async fn with_session(
         SessionEnd::Close => drop(timeout(CLOSE_PATIENCE, client.close()).await),
         // To drop it would close the session. The companion leaves it alone as well: its holds end by themselves.
         SessionEnd::Leave => {
-            companion.tell(&Message::NoSession);
+            companion.leave_sessions();
             std::mem::forget(client);
         }
         SessionEnd::ToCompanion => std::mem::forget(client),
@@ -274,7 +273,14 @@ async fn watch_over(
         }
     };
     tokio::pin!(warnings);
+    // On the clock of the companion, which runs on while the machine sleeps.
+    let mut lease_ends_ns = 0;
     loop {
+        let now_ns = companion_link::now()?;
+        let left = held.valid_for();
+        if !left.is_zero() {
+            lease_ends_ns = now_ns.saturating_add(companion_link::nanos(left));
+        }
         running.may_run_for(held.valid_for(), notice);
         // Long before that span is over.
         let next_word = sleep((held.valid_for() / 4).max(WORD_INTERVAL_MIN));
@@ -289,7 +295,14 @@ async fn watch_over(
                     let words = tell_loss(reason);
                     return Ok(Outcome::Lost { words, rest: end_group::kill(running).await? });
                 }
-                running.must_end_within(grace.saturating_add(KILL_PATIENCE));
+                let grace = if reason == LossReason::Denied {
+                    let end = EndOfDenied::of(grace, companion_link::now()?, lease_ends_ns);
+                    running.must_end_at(end.kill_at_ns);
+                    end.grace
+                } else {
+                    running.must_end_within(grace.saturating_add(KILL_PATIENCE));
+                    grace
+                };
                 ask_to_end(running);
                 let words = tell_loss(reason);
                 let rest = end_group::end_within(grace, running).await?;
@@ -322,6 +335,27 @@ async fn watch_over(
             () = next_word => {}
             never = &mut warnings => match never {},
         }
+    }
+}
+
+/// How a command ends whose client was denied. The client no longer renews the lease, and the cluster may keep the lock
+/// until the lease is over. The next holder may start then, so nothing of the command may run by that time.
+#[derive(Debug, PartialEq, Eq)]
+struct EndOfDenied {
+    /// Between SIGTERM and SIGKILL.
+    grace: Duration,
+    /// When the companion kills the command, on its clock. It is never later than the end of the lease, which the
+    /// companion has been told before.
+    kill_at_ns: u64,
+}
+
+impl EndOfDenied {
+    fn of(grace: Duration, now_ns: u64, lease_ends_ns: u64) -> EndOfDenied {
+        let left = Duration::from_nanos(lease_ends_ns.saturating_sub(now_ns));
+        let grace = grace.min(left.saturating_sub(KILL_PATIENCE));
+        let killed_after = companion_link::nanos(grace.saturating_add(KILL_PATIENCE));
+        let kill_at_ns = now_ns.saturating_add(killed_after).min(lease_ends_ns);
+        EndOfDenied { grace, kill_at_ns }
     }
 }
 
@@ -389,4 +423,32 @@ pub(crate) fn why_lease_ended(reason: LossReason, ttl: Duration) -> String {
 
 fn cannot_start(error: io::Error) -> Problem {
     Problem::new(Code::Unavailable, format!("cannot run the command: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND_NS: u64 = 1_000_000_000;
+
+    /// Grace and kill time in seconds. The grace that was asked for is 5 s.
+    fn end_of_denied(now: u64, lease_ends: u64) -> (u64, u64) {
+        let grace = Duration::from_secs(5);
+        let end = EndOfDenied::of(grace, now * SECOND_NS, lease_ends * SECOND_NS);
+        (end.grace.as_secs(), end.kill_at_ns / SECOND_NS)
+    }
+
+    #[test]
+    fn the_command_of_a_denied_client_ends_before_the_lease_does() {
+        assert_eq!(end_of_denied(100, 130), (5, 106));
+        assert_eq!(end_of_denied(100, 104), (3, 104));
+        assert_eq!(end_of_denied(100, 101), (0, 101));
+    }
+
+    #[test]
+    fn after_a_sleep_of_the_machine_the_companion_gets_no_later_time_to_kill_than_it_had() {
+        for now in [100, 101, 3_600] {
+            assert_eq!(end_of_denied(now, 100), (0, 100), "at {now} s");
+        }
+    }
 }

@@ -91,6 +91,18 @@ impl Endpoints {
         self.is_fixed = true;
     }
 
+    /// The same nodes, for a session in another group, which this node leads; an empty address is none.
+    pub fn of_other_group(&self, leader: &str) -> Endpoints {
+        let mut endpoints = Endpoints {
+            leader_hint: None,
+            unreachable: None,
+            unreachable_count: 0,
+            ..self.clone()
+        };
+        endpoints.follow_leader(leader);
+        endpoints
+    }
+
     /// The node to try now. Calling it again gives another one, so a node that fails is left behind.
     pub fn next_address(&mut self) -> String {
         if let Some(leader) = self.leader_hint.take() {

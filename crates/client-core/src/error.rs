@@ -35,6 +35,13 @@ pub enum LossReason {
     Broken,
     #[error("an operator ended the session")]
     SessionKilled,
+    /// A credential was revoked, or its time is over, and the program had no other one in time. The cluster ends the
+    /// lock when the session's TTL or linger time is over, if it has not ended it with the credential.
+    #[error(
+        "no node accepts this client any more, so it can neither keep the lock nor release it; the cluster ends the \
+         lock when the session's TTL is over, or before"
+    )]
+    Denied,
     #[error("the lock was handed to another session")]
     Transferred,
     /// Outside of the cluster: the server lost its data, or another program removed the lock.
@@ -72,6 +79,8 @@ pub struct Rejection {
     pub may_have_happened: bool,
     /// The same request is refused again before this time has passed, if that is known.
     pub retry_after: Option<Duration>,
+    /// By which version of the cluster's map a group refused a lock that it does not own; 0 otherwise.
+    pub map_epoch: u64,
 }
 
 /// No node answered within the caller's timeout.
@@ -207,6 +216,7 @@ impl Rejection {
             reason: failure.reason(),
             may_have_happened: failure.may_have_happened,
             retry_after: retry_after(&failure),
+            map_epoch: failure.map_epoch,
             message: failure.message,
         }
     }
@@ -214,11 +224,16 @@ impl Rejection {
     /// An answer that this client does not understand.
     pub(crate) fn unknown(message: String) -> Rejection {
         let reason = Reason::Unspecified;
-        Rejection { reason, message, may_have_happened: true, retry_after: None }
+        Rejection { reason, message, may_have_happened: true, retry_after: None, map_epoch: 0 }
     }
 
     pub(crate) fn unknown_outcome() -> Rejection {
         Rejection::unknown("an outcome that this version does not know".to_owned())
+    }
+
+    /// Whether another group than the one that was asked owns the lock, or some of the locks.
+    pub fn is_of_other_group(&self) -> bool {
+        matches!(self.reason, Reason::WrongGroup | Reason::SeveralGroups)
     }
 
     /// The limits that refused the request can have room again later, a freeze ends, and another group may own the

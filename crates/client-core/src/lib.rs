@@ -2,6 +2,7 @@
 //! actions to take come out as data.
 //!
 //! - [`session`]: the state machine of a client's session: hello, resume, resend, answers, losses, heartbeats.
+//! - [`groups`]: in which group of the cluster a request is carried out.
 //! - [`hold`]: what the session and a guard both know about a lock that is held.
 //! - [`lease`]: how long a client may trust its locks.
 //! - [`endpoints`], [`circuit`], [`backoff`], [`connect_errors`]: which node to try, whether, when, and the errors of
@@ -15,6 +16,7 @@ pub mod circuit;
 pub mod connect_errors;
 pub mod endpoints;
 pub mod error;
+pub mod groups;
 pub mod hold;
 mod in_flight;
 pub mod lease;

@@ -37,6 +37,12 @@ pub enum Bug {
     ForgetCancel,
     /// A request that was refused keeps the session alive.
     FailureIsSample,
+    /// An older map of the groups takes the place of a newer one.
+    OlderMapTaken,
+    /// An acquire-all of locks in several groups is sent to the group of the first.
+    SeveralGroupsSent,
+    /// A session that is opened in another group than the root group does not say so.
+    GroupNotTold,
 }
 
 const NONE: u8 = u8::MAX;

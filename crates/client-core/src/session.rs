@@ -5,6 +5,7 @@
 //! - `state`: the present session: holds, lease, unanswered requests.
 //! - `answers`: what an answer or a notice changes. `convert`: requests that wait for the end of a conversion.
 //! - `link`: which node serves the session, and what happens when one stops serving it.
+//! - `denials`: when a client that the nodes deny gives its session up.
 //!
 //! Invariants:
 //! - an operation goes out only on a stream whose hello (open or resume) was answered;
@@ -16,21 +17,25 @@
 mod answers;
 mod config;
 mod convert;
+mod denials;
 mod link;
 mod output;
 mod request;
 mod state;
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_proto::SessionId;
 use holdfast_proto::plain::EncodedClientFrame;
+use holdfast_proto::{GroupMap, SessionId};
 
 use crate::circuit::{Breaker, CircuitState};
 use crate::connect_errors::ConnectErrors;
 use crate::endpoints::Endpoints;
 use crate::error::{LossReason, RequestError};
+use crate::groups::GroupId;
 use crate::lease::LocalTime;
+use denials::Denials;
 use link::Link;
 use request::{Caller, Operation, PendingRequest};
 use state::State;
@@ -73,6 +78,10 @@ pub struct SessionMachine<C> {
     is_first_awaited: bool,
     /// When the first attempt began. `None` as soon as a node did anything but refuse the connection.
     refused_since: Option<LocalTime>,
+    /// What the nodes said that did not let the client resume, since a node last served the session.
+    denials: Denials,
+    /// When the session last took a new stream to the same node, to learn a newer map.
+    map_fetched_at: Option<LocalTime>,
     /// Set once the program does not need the session any more.
     closing_until: Option<LocalTime>,
 }
@@ -81,6 +90,7 @@ impl<C> SessionMachine<C> {
     pub fn new(mut config: Config, now: LocalTime) -> Result<SessionMachine<C>, NoSessionId> {
         let id = (config.session_ids)().ok_or(NoSessionId)?;
         let mut state = State::new(id, config.settings.lease_span(), config.jitter_seed);
+        state.group = config.group;
         state.waits_for_rates = config.waits_for_rates;
         let mut session = SessionMachine {
             state,
@@ -89,6 +99,8 @@ impl<C> SessionMachine<C> {
             avoided_leader: None,
             is_first_awaited: config.opens_at_once,
             refused_since: Some(now),
+            denials: Denials::new(config.settings.ttl),
+            map_fetched_at: None,
             closing_until: None,
             config,
         };
@@ -247,6 +259,16 @@ impl<C> SessionMachine<C> {
 
     pub fn endpoints(&self) -> &Endpoints {
         &self.config.endpoints
+    }
+
+    /// In which group of the cluster the session is.
+    pub fn group(&self) -> GroupId {
+        self.state.group
+    }
+
+    /// Which group owns which locks, as the last node that served the session has told it. `None` of a cluster of one group.
+    pub fn map(&self) -> Option<&Arc<GroupMap>> {
+        self.state.map.as_ref()
     }
 
     pub fn circuit(&self) -> CircuitState {

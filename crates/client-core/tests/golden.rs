@@ -51,5 +51,8 @@ mod planted {
         (Bug::AckEarly, "resume"),
         (Bug::ForgetCancel, "abandoned"),
         (Bug::FailureIsSample, "refused"),
+        (Bug::OlderMapTaken, "groups"),
+        (Bug::SeveralGroupsSent, "groups"),
+        (Bug::GroupNotTold, "groups"),
     ];
 }

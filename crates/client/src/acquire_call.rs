@@ -12,7 +12,7 @@ use tracing::{Instrument, Level, Span};
 use crate::error::AcquireError;
 use crate::guard::Guard;
 use crate::limits::{check_metadata, check_name, check_names};
-use crate::session::{Handle, OnQueued};
+use crate::session::{OnQueued, Sessions};
 
 /// How a program tells of which span it is part, as a `traceparent`. It is asked within the span of the acquire.
 #[derive(Clone)]
@@ -26,7 +26,7 @@ impl fmt::Debug for CurrentSpan {
 
 /// Returns the guards of what was asked for, in that order. If the future is dropped, nothing is left behind.
 pub(crate) async fn acquire(
-    handle: &Handle,
+    sessions: &Sessions,
     mut request: Request,
     wait: Duration,
     on_queued: Option<OnQueued>,
@@ -45,7 +45,7 @@ pub(crate) async fn acquire(
     {
         set_traceparent(&mut request, traceparent);
     }
-    let outcome = granted(handle, request, wait, on_queued).instrument(span.clone()).await;
+    let outcome = granted(sessions, request, wait, on_queued).instrument(span.clone()).await;
     match outcome.as_deref() {
         Ok(guards) if !span.is_disabled() => {
             let token = guards.first().and_then(|guard| guard.token().ok());
@@ -58,12 +58,13 @@ pub(crate) async fn acquire(
 }
 
 async fn granted(
-    handle: &Handle,
+    sessions: &Sessions,
     request: Request,
     wait: Duration,
     on_queued: Option<OnQueued>,
 ) -> Result<Vec<Guard>, AcquireError> {
-    let Success::Granted(holds) = handle.ask_and_wait(request, wait, on_queued).await? else {
+    let (outcome, handle) = sessions.acquire(request, wait, on_queued).await;
+    let Success::Granted(holds) = outcome? else {
         return Err(RequestError::Closed.into());
     };
     let guards: Vec<Guard> =

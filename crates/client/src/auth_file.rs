@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use holdfast_proto::AccessToken;
@@ -10,7 +10,7 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
 use tonic::{Request, Status};
 
-/// A file that was replaced is taken into use after this time at the latest.
+/// Each call looks at the file that comes this long after the last look. A session looks for each connection, too.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// More is no token, and is not read.
@@ -67,7 +67,7 @@ impl AuthFile {
         &self.path
     }
 
-    /// The secret, as the file says now.
+    /// The secret.
     pub(crate) fn to_secret_text(&self) -> String {
         self.with_current(|loaded| loaded.secret.clone())
     }
@@ -77,30 +77,44 @@ impl AuthFile {
         self.with_current(|loaded| loaded.generation)
     }
 
+    /// Looks at the file now. A client that was denied connects again soon, and shows what the file says then.
+    pub(crate) fn refresh(&self) {
+        self.loaded().refresh(&self.path);
+    }
+
+    fn loaded(&self) -> MutexGuard<'_, LoadedToken> {
+        self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn header(&self) -> Option<MetadataValue<Ascii>> {
         self.with_current(|loaded| loaded.header.clone())
     }
 
     /// If the file cannot be used, the token that was loaded before stays in use.
     fn with_current<T>(&self, read: impl FnOnce(&LoadedToken) -> T) -> T {
-        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut loaded = self.loaded();
         if loaded.checked_at.elapsed() >= CHECK_INTERVAL {
-            loaded.checked_at = Instant::now();
-            if FileVersion::of(&self.path) != loaded.version {
-                match LoadedToken::read(&self.path) {
-                    Ok(newer) => {
-                        let generation = loaded.generation + 1;
-                        *loaded = LoadedToken { generation, ..newer };
-                    }
-                    Err(error) => tracing::warn!("the token loaded before stays in use: {error}"),
-                }
-            }
+            loaded.refresh(&self.path);
         }
         read(&loaded)
     }
 }
 
 impl LoadedToken {
+    fn refresh(&mut self, path: &Path) {
+        self.checked_at = Instant::now();
+        if FileVersion::of(path) == self.version {
+            return;
+        }
+        match LoadedToken::read(path) {
+            Ok(newer) => {
+                let generation = self.generation + 1;
+                *self = LoadedToken { generation, ..newer };
+            }
+            Err(error) => tracing::warn!("the token loaded before stays in use: {error}"),
+        }
+    }
+
     fn read(path: &Path) -> Result<LoadedToken, AuthFileError> {
         let unreadable = |error: std::io::Error| AuthFileError::Unreadable {
             path: path.to_owned(),
@@ -234,7 +248,12 @@ mod tests {
         replace(&tokens[1]);
         due();
         assert_eq!(file.to_secret_text(), tokens[1]);
+        let before = file.generation();
+        replace(&tokens[0]);
+        file.refresh();
+        assert_eq!(file.to_secret_text(), tokens[0], "no second has passed");
+        assert!(file.generation() > before);
         let shown = format!("{file:?} {:?}", file.header());
-        assert!(!shown.contains(&tokens[1][21..]), "{shown}");
+        assert!(!shown.contains(&tokens[0][21..]), "{shown}");
     }
 }

@@ -15,7 +15,7 @@ use crate::companion::Companion;
 use crate::connection::Transport;
 use crate::efficiency::{self, Efficiency, Route, WhenDown};
 use crate::error::ConnectError;
-use crate::session::{Handle, Settings};
+use crate::session::{Sessions, Settings};
 use crate::tls::Tls;
 
 const DEFAULT_TTL: Duration = Duration::from_secs(30);
@@ -213,10 +213,10 @@ impl ClientBuilder {
             self.settings.transport = self.settings.transport.with_auth_file(path)?;
         }
         let route = Route::open(self.efficiency, self.settings.session.ttl)?;
-        let handle = match self.connects_when_needed {
-            true => Handle::open_when_needed(endpoints, self.settings)?,
-            false => Handle::open(endpoints, self.settings).await?,
+        let sessions = match self.connects_when_needed {
+            true => Sessions::open_when_needed(endpoints, self.settings)?,
+            false => Sessions::open(endpoints, self.settings).await?,
         };
-        Ok(Client::new(handle, Arc::new(route), self.current_span))
+        Ok(Client::new(sessions, Arc::new(route), self.current_span))
     }
 }

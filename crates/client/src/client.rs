@@ -1,4 +1,4 @@
-//! The client: one session with the cluster, shared by all clones.
+//! The client: its sessions with the cluster, shared by all clones.
 
 use std::sync::Arc;
 
@@ -12,76 +12,78 @@ use crate::error::CloseError;
 use crate::lock::LockRequest;
 use crate::lock_all::{LockAllRequest, Member};
 use crate::metrics::ClientMetrics;
-use crate::session::Handle;
+use crate::session::Sessions;
 use crate::status;
 use crate::unary::{CallError, TokenState, Watch};
 
-/// One session with the cluster. Clones share it; it is closed when the last clone and the last
-/// guard are gone.
+/// One session with the cluster, or one with each group of it whose locks are used. Clones share them; they are closed when
+/// the last clone and the last guard are gone.
 #[derive(Debug, Clone)]
 pub struct Client {
-    handle: Handle,
+    sessions: Sessions,
     route: Arc<Route>,
     current_span: Option<CurrentSpan>,
 }
 
 impl Client {
     pub(crate) fn new(
-        handle: Handle,
+        sessions: Sessions,
         route: Arc<Route>,
         current_span: Option<CurrentSpan>,
     ) -> Client {
-        Client { handle, route, current_span }
+        Client { sessions, route, current_span }
     }
 
     pub fn lock(&self, name: impl Into<String>) -> LockRequest {
-        let request = LockRequest::new(self.handle.clone(), name.into()).by(&self.route);
+        let request = LockRequest::new(self.sessions.clone(), name.into()).by(&self.route);
         request.within(&self.current_span)
     }
 
     /// Several locks, all at one moment or none: a part of them is never held. Bare names are exclusive;
-    /// see [`Member`] for other modes.
+    /// see [`Member`] for other modes. In a cluster of several groups, the names need one tag, such as `{order}/a` and
+    /// `{order}/b`: see docs/protocol.md.
     pub fn lock_all<M: Into<Member>>(
         &self,
         members: impl IntoIterator<Item = M>,
     ) -> LockAllRequest {
         let members = members.into_iter().map(Into::into).collect();
-        let (handle, route) = (self.handle.clone(), Arc::clone(&self.route));
-        LockAllRequest::new(handle, route, members, self.current_span.clone())
+        let (sessions, route) = (self.sessions.clone(), Arc::clone(&self.route));
+        LockAllRequest::new(sessions, route, members, self.current_span.clone())
     }
 
     /// An election of this name, to stand in or to observe.
     pub fn election(&self, name: impl Into<String>) -> Election {
-        Election::new(self.handle.clone(), name.into())
+        Election::new(self.sessions.clone(), name.into())
     }
 
     /// What happens to the locks under a prefix: a snapshot first, then every event once and in order. It goes
     /// on over broken connections and changes of leader, or says that it could not.
     pub fn watch(&self, prefix: &str) -> Watch {
-        self.handle.calls().watch(prefix)
+        self.sessions.calls().watch(prefix)
     }
 
     /// Who holds a lock and who waits for it, in both tiers, as of a moment after the call: how many, and the first ten of
     /// each. [`Unary::status`](crate::unary::Unary::status) tells of more.
     pub async fn status(&self, name: &str) -> Result<StatusResponse, CallError> {
-        status::status(&self.handle, name).await
+        status::status(&self.sessions, name).await
     }
 
     /// Whether a lock is still held under a token in full form, as [`Guard::fence`](crate::Guard::fence) gives
     /// it. A hint, and not a fence: see [`Unary::check_token`](crate::unary::Unary::check_token).
     pub async fn check_token(&self, name: &str, fence: &str) -> Result<TokenState, CallError> {
-        self.handle.calls().check_fence(name, fence).await
+        self.sessions.calls().check_fence(name, fence).await
     }
 
-    /// Whether calls are made at all, or fail at once because no node has been of use for some seconds.
+    /// Whether calls are made at all, or fail at once because no node has been of use for some seconds. In a cluster of
+    /// several groups it is the worst one of the groups in use: only the calls for that group fail.
     pub fn circuit(&self) -> Circuit {
-        self.handle.circuit()
+        self.sessions.circuit()
     }
 
     /// How the efficiency tier is doing: what serves it, whether that is of use, and how often what came of it.
     /// It costs nothing to ask.
     pub fn efficiency(&self) -> EfficiencyStatus {
-        self.route.status(&self.handle)
+        self.route.status(self.sessions.root())
     }
 
     /// How the client is doing, for a program's own page of metrics: `client.metrics().to_string()`.
@@ -96,19 +98,16 @@ impl Client {
 
     /// The circuit breaker of the efficiency tier; see [`Client::efficiency`].
     pub fn efficiency_circuit(&self) -> Circuit {
-        self.route.circuit(&self.handle)
+        self.route.circuit(self.sessions.root())
     }
 
-    /// Ends the session: all its locks and places in queues are freed at once, also those of clones, and those
+    /// Ends the session, in each group that has one: all its locks and places in queues are freed at once, also those of clones, and those
     /// that are kept outside of the cluster.
     pub async fn close(self) -> Result<(), CloseError> {
         // What cannot be given back in time ends with its TTL.
-        let outside = tokio::time::timeout(self.handle.request_timeout(), self.route.close());
-        let (closed, _) = tokio::join!(self.handle.close(), outside);
-        match closed {
-            Ok(_) => Ok(()),
-            Err(_) => Err(CloseError(self.handle.unavailable(true))),
-        }
+        let outside = tokio::time::timeout(self.sessions.request_timeout(), self.route.close());
+        let (closed, _) = tokio::join!(self.sessions.close(), outside);
+        closed.map_err(CloseError)
     }
 }
 

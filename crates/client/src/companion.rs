@@ -1,4 +1,4 @@
-//! A companion process, which ends this program's session when this program is dead.
+//! A companion process, which ends this program's sessions when this program is dead.
 //!
 //! The end of a connection is no evidence of death: a relay between client and node can die while the client works
 //! on. So the cluster keeps the locks of a client that has gone silent for its TTL. A process on the same machine
@@ -41,6 +41,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use holdfast_client_core::groups::GroupId;
 use holdfast_client_core::wire_time::whole_ms;
 use holdfast_proto::SessionId;
 
@@ -74,16 +75,16 @@ struct State {
     running: Option<(Child, PipeWriter)>,
     started: Instant,
     /// What was told last of each kind, for a companion that takes the place of this one.
-    told: BTreeMap<u8, Message>,
+    told: BTreeMap<(u8, u32), Message>,
 }
 
 /// One line of what a companion is told.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
-    /// To be ended if this program dies. It replaces what was told before.
+    /// To be ended if this program dies. It replaces what was told before of the session in its group.
     Session(Session),
-    /// No session is left to be ended.
-    NoSession,
+    /// No session is left to be ended in this group of the cluster.
+    NoSession { group: u32 },
     /// The locks of the session have a lock delay. Its end must not count as a release, which would open them at once.
     LockDelay,
     /// How the cluster is reached. Without it, in plaintext.
@@ -104,6 +105,8 @@ pub enum Message {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Session {
     pub id: SessionId,
+    /// In which group of the cluster it is. A program has one in each group whose locks it uses.
+    pub group: u32,
     /// When this has passed since the program died, the cluster has ended the session itself.
     pub ttl: Duration,
     pub endpoints: Vec<String>,
@@ -139,6 +142,21 @@ impl Companion {
         let written = state.write(message);
         if written.is_err_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
             state.start_again(&self.0.program);
+        }
+    }
+
+    /// It ends no session that it was told of: they end by themselves, in each group.
+    pub fn leave_sessions(&self) {
+        let groups: Vec<u32> = {
+            let state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let group = |message: &Message| match message {
+                Message::Session(session) => Some(session.group),
+                _ => None,
+            };
+            state.told.values().filter_map(group).collect()
+        };
+        for group in groups {
+            self.tell(&Message::NoSession { group });
         }
     }
 }
@@ -188,10 +206,11 @@ impl State {
     }
 
     fn session_ttl(&self) -> Duration {
-        match self.told.get(&Message::NoSession.kind()) {
-            Some(Message::Session(session)) => session.ttl,
-            _ => Duration::ZERO,
-        }
+        let ttl = |message: &Message| match message {
+            Message::Session(session) => Some(session.ttl),
+            _ => None,
+        };
+        self.told.values().filter_map(ttl).max().unwrap_or_default()
     }
 }
 
@@ -214,6 +233,9 @@ impl Drop for Process {
     }
 }
 
+/// The group that a line does not name. So the lines for a cluster of one group are those of older versions.
+const ROOT_GROUP: u32 = GroupId::ROOT.number();
+
 /// How the program reached the nodes of its session.
 const BY_TLS: &str = "tls";
 const BY_PLAINTEXT: &str = "plaintext";
@@ -222,15 +244,16 @@ impl Message {
     /// A time that never comes.
     pub const NEVER: u64 = u64::MAX;
 
-    /// A message replaces what was told before of the same kind. The order is that in which a new companion is told.
-    fn kind(&self) -> u8 {
+    /// A message replaces what was told before of the same kind, for the same group of the cluster. The order is that in
+    /// which a new companion is told.
+    fn kind(&self) -> (u8, u32) {
         match self {
-            Message::Session(_) | Message::NoSession => 0,
-            Message::LockDelay => 1,
-            Message::Group(_) | Message::NoGroup => 2,
-            Message::EndGroupAt { .. } => 3,
-            Message::Tls(_) => 4,
-            Message::AuthFile(_) => 5,
+            Message::Session(Session { group, .. }) | Message::NoSession { group } => (0, *group),
+            Message::LockDelay => (1, 0),
+            Message::Group(_) | Message::NoGroup => (2, 0),
+            Message::EndGroupAt { .. } => (3, 0),
+            Message::Tls(_) => (4, 0),
+            Message::AuthFile(_) => (5, 0),
         }
     }
 }
@@ -238,9 +261,13 @@ impl Message {
 impl fmt::Display for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Message::Session(Session { id, ttl, endpoints, has_tls }) => {
+            Message::Session(Session { id, group, ttl, endpoints, has_tls }) => {
                 let by = if *has_tls { BY_TLS } else { BY_PLAINTEXT };
-                write!(f, "session {} {} {by} ", id.to_secret_text(), whole_ms(*ttl))?;
+                match *group {
+                    ROOT_GROUP => f.write_str("session ")?,
+                    group => write!(f, "session-in {group} ")?,
+                }
+                write!(f, "{} {} {by} ", id.to_secret_text(), whole_ms(*ttl))?;
                 let mut room = ENDPOINTS_BYTES_MAX;
                 for (number, endpoint) in endpoints.iter().enumerate() {
                     let Some(left) = room.checked_sub(endpoint.len() + 1) else { break };
@@ -260,7 +287,8 @@ impl fmt::Display for Message {
                 }
             }
             Message::AuthFile(path) => write!(f, "auth-file {}", path_to_text(path)),
-            Message::NoSession => f.write_str("no-session"),
+            Message::NoSession { group: ROOT_GROUP } => f.write_str("no-session"),
+            Message::NoSession { group } => write!(f, "no-session-in {group}"),
             Message::LockDelay => f.write_str("lock-delay"),
             Message::Group(group) => write!(f, "group {group}"),
             Message::NoGroup => f.write_str("no-group"),
@@ -276,13 +304,11 @@ impl FromStr for Message {
         let words: Vec<&str> = line.split(' ').collect();
         let number = |text: &str| text.parse::<u64>().map_err(|_| ParseMessageError);
         match *words.as_slice() {
-            ["session", id, ttl_ms, by @ (BY_TLS | BY_PLAINTEXT), endpoints] => {
-                Ok(Message::Session(Session {
-                    id: id.parse().map_err(|_| ParseMessageError)?,
-                    ttl: Duration::from_millis(number(ttl_ms)?),
-                    endpoints: endpoints.split(',').map(str::to_owned).collect(),
-                    has_tls: by == BY_TLS,
-                }))
+            ["session", id, ttl_ms, by, endpoints] => {
+                Session::parse(ROOT_GROUP, id, ttl_ms, by, endpoints).map(Message::Session)
+            }
+            ["session-in", group, id, ttl_ms, by, endpoints] => {
+                Session::parse(other_group(group)?, id, ttl_ms, by, endpoints).map(Message::Session)
             }
             ["tls", verify @ ("host" | "cluster"), ca, ref identity @ ..] => {
                 let tls = Tls::new(path_from_text(ca)?);
@@ -294,7 +320,8 @@ impl FromStr for Message {
                 Ok(Message::Tls(if verify == "host" { tls.verify_host() } else { tls }))
             }
             ["auth-file", path] => Ok(Message::AuthFile(path_from_text(path)?)),
-            ["no-session"] => Ok(Message::NoSession),
+            ["no-session"] => Ok(Message::NoSession { group: ROOT_GROUP }),
+            ["no-session-in", group] => Ok(Message::NoSession { group: other_group(group)? }),
             ["lock-delay"] => Ok(Message::LockDelay),
             // Groups 0 and 1 would be our own and everybody's.
             ["group", group] => match group.parse() {
@@ -307,6 +334,35 @@ impl FromStr for Message {
             }
             _ => Err(ParseMessageError),
         }
+    }
+}
+
+impl Session {
+    fn parse(
+        group: u32,
+        id: &str,
+        ttl_ms: &str,
+        by: &str,
+        endpoints: &str,
+    ) -> Result<Session, ParseMessageError> {
+        Ok(Session {
+            id: id.parse().map_err(|_| ParseMessageError)?,
+            group,
+            ttl: Duration::from_millis(ttl_ms.parse().map_err(|_| ParseMessageError)?),
+            endpoints: endpoints.split(',').map(str::to_owned).collect(),
+            has_tls: match by {
+                BY_TLS => true,
+                BY_PLAINTEXT => false,
+                _ => return Err(ParseMessageError),
+            },
+        })
+    }
+}
+
+fn other_group(text: &str) -> Result<u32, ParseMessageError> {
+    match text.parse() {
+        Ok(group) if group > ROOT_GROUP => Ok(group),
+        _ => Err(ParseMessageError),
     }
 }
 
@@ -334,14 +390,23 @@ mod tests {
     fn session(endpoints: Vec<String>) -> Message {
         let id = SessionId::from_bytes([7; 16]).unwrap();
         let has_tls = endpoints.len() > 1;
-        Message::Session(Session { id, ttl: Duration::from_secs(30), endpoints, has_tls })
+        Message::Session(Session { id, group: 1, ttl: Duration::from_secs(30), endpoints, has_tls })
+    }
+
+    fn in_group(group: u32, message: Message) -> Message {
+        match message {
+            Message::Session(session) => Message::Session(Session { group, ..session }),
+            message => message,
+        }
     }
 
     #[test]
     fn companion_messages_are_read_back_as_written() {
         for message in [
             session(vec!["a:1".to_owned(), "[::1]:2".to_owned()]),
-            Message::NoSession,
+            in_group(64, session(vec!["a:1".to_owned()])),
+            Message::NoSession { group: 1 },
+            Message::NoSession { group: 3 },
             Message::LockDelay,
             Message::Group(4711),
             Message::NoGroup,
@@ -365,9 +430,17 @@ mod tests {
 
     #[test]
     fn no_group_but_a_commands_own_can_be_named() {
-        for line in
-            ["group 0", "group 1", "group -5", "group x", "session 00 1 tls a:1", "", "goodbye"]
-        {
+        for line in [
+            "group 0",
+            "group 1",
+            "group -5",
+            "group x",
+            "session 00 1 tls a:1",
+            "no-session-in 1",
+            "no-session-in 0",
+            "",
+            "goodbye",
+        ] {
             assert_eq!(line.parse::<Message>(), Err(ParseMessageError), "{line}");
         }
     }
@@ -383,7 +456,11 @@ mod tests {
         std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
         let companion = Companion::start(&program).unwrap();
         let session = session(vec!["a:1".to_owned()]);
+        let other = in_group(3, session.clone());
         companion.tell(&session);
+        companion.tell(&other);
+        companion.tell(&in_group(4, session.clone()));
+        companion.tell(&Message::NoSession { group: 4 });
         companion.tell(&Message::Group(4711));
         {
             let mut state = companion.0.state.lock().unwrap();
@@ -395,13 +472,19 @@ mod tests {
         std::fs::write(&notes, "").unwrap();
         let end = Message::EndGroupAt { term: 5, kill: 6 };
         companion.tell(&end);
-        let expected = format!("{session}\n{}\n{end}\n", Message::Group(4711));
+        let expected =
+            format!("{session}\n{other}\nno-session-in 4\n{}\n{end}\n", Message::Group(4711));
         let give_up = Instant::now() + Duration::from_secs(60);
         while std::fs::read_to_string(&notes).unwrap() != expected {
             assert!(Instant::now() < give_up, "{:?}", std::fs::read_to_string(&notes));
             thread::yield_now();
         }
-        companion.tell(&Message::NoSession);
+        companion.leave_sessions();
+        let expected = format!("{expected}no-session\nno-session-in 3\n");
+        while std::fs::read_to_string(&notes).unwrap() != expected {
+            assert!(Instant::now() < give_up, "{:?}", std::fs::read_to_string(&notes));
+            thread::yield_now();
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use holdfast_proto::v1::{Mode, Owner, StatusResponse, Waiter};
 
 use crate::error::AcquireError;
 use crate::lock::LockRequest;
-use crate::session::Handle;
+use crate::session::Sessions;
 use crate::unary::CallError;
 
 pub use campaign_error::CampaignError;
@@ -39,7 +39,7 @@ const WAIT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// ```
 #[derive(Debug, Clone)]
 pub struct Election {
-    handle: Handle,
+    sessions: Sessions,
     name: String,
     wait: Option<Duration>,
 }
@@ -64,8 +64,8 @@ pub struct Candidate {
 }
 
 impl Election {
-    pub(crate) fn new(handle: Handle, name: String) -> Election {
-        Election { handle, name, wait: None }
+    pub(crate) fn new(sessions: Sessions, name: String) -> Election {
+        Election { sessions, name, wait: None }
     }
 
     pub fn name(&self) -> &str {
@@ -84,7 +84,7 @@ impl Election {
     pub async fn campaign(&self, value: impl Into<Vec<u8>>) -> Result<Leadership, CampaignError> {
         let value = value.into();
         loop {
-            let request = LockRequest::new(self.handle.clone(), self.name.clone())
+            let request = LockRequest::new(self.sessions.clone(), self.name.clone())
                 .metadata(value.clone())
                 .wait(self.wait.unwrap_or(WAIT_MAX));
             match request.acquire().await {
@@ -98,12 +98,12 @@ impl Election {
     /// Who leads from now on: the leader of the moment first, then each leader, each value and each vacancy,
     /// once and in order.
     pub fn observe(&self) -> Observer {
-        Observer::new(self.handle.calls(), self.name.clone())
+        Observer::new(self.sessions.calls(), self.name.clone())
     }
 
     /// The present leader, if there is one.
     pub async fn leader(&self) -> Result<Option<Leader>, CallError> {
-        let StatusResponse { holders, .. } = self.handle.calls().status(&self.name).await?;
+        let StatusResponse { holders, .. } = self.sessions.calls().status(&self.name).await?;
         let leader = holders.into_iter().find(|holder| holder.mode() == Mode::Exclusive);
         Ok(leader.and_then(|holder| {
             let session = holder.public_session_id.parse().ok()?;
@@ -113,7 +113,7 @@ impl Election {
 
     /// Who would come next, in order; the first hundred.
     pub async fn candidates(&self) -> Result<Vec<Candidate>, CallError> {
-        let StatusResponse { waiters, .. } = self.handle.calls().status(&self.name).await?;
+        let StatusResponse { waiters, .. } = self.sessions.calls().status(&self.name).await?;
         let could_lead =
             |waiter: &Waiter| waiter.mode() == Mode::Exclusive && waiter.also.is_empty();
         let candidates = waiters.into_iter().filter(could_lead).filter_map(|waiter| {

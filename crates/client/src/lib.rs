@@ -74,6 +74,8 @@
 //!   machine sleeps. It gives no token once the lock may have ended, whether or not a message has
 //!   said so;
 //! - a dropped guard is released, and a dropped `acquire` leaves no waiter behind;
+//! - in a cluster of several Raft groups it has a session in each group whose locks it uses. Names with the same `{tag}`
+//!   are in one group, and only such names can be taken together with [`Client::lock_all`];
 //! - while no node serves the session, calls fail at once; [`Client::circuit`] shows when that is
 //!   so.
 //!

@@ -44,5 +44,11 @@ pub(crate) fn check_names<'a>(
 }
 
 fn refused(reason: Reason, words: &str) -> Rejection {
-    Rejection { reason, message: words.to_owned(), may_have_happened: false, retry_after: None }
+    Rejection {
+        reason,
+        message: words.to_owned(),
+        may_have_happened: false,
+        retry_after: None,
+        map_epoch: 0,
+    }
 }

@@ -15,12 +15,12 @@ use crate::efficiency::Route;
 use crate::error::AcquireError;
 use crate::guard::Guard;
 use crate::lock_options::{LockOptions, lock_option_setters};
-use crate::session::{Handle, OnQueued};
+use crate::session::{OnQueued, Sessions};
 
 /// A lock that is about to be asked for.
 #[must_use = "nothing is asked for until acquire() is awaited"]
 pub struct LockRequest {
-    handle: Handle,
+    sessions: Sessions,
     /// `None` if the cluster is asked in any case.
     route: Option<Arc<Route>>,
     name: String,
@@ -33,9 +33,9 @@ pub struct LockRequest {
 }
 
 impl LockRequest {
-    pub(crate) fn new(handle: Handle, name: String) -> LockRequest {
+    pub(crate) fn new(sessions: Sessions, name: String) -> LockRequest {
         LockRequest {
-            handle,
+            sessions,
             route: None,
             name,
             mode: Mode::Exclusive,
@@ -114,7 +114,7 @@ impl LockRequest {
         };
         let (request, on_queued) = (Request::Acquire(request), self.on_queued.take());
         let current = self.current_span.as_ref();
-        let guards = acquire(&self.handle, request, options.wait, on_queued, current).await?;
+        let guards = acquire(&self.sessions, request, options.wait, on_queued, current).await?;
         guards.into_iter().next().ok_or(AcquireError::Closed)
     }
 }

@@ -14,7 +14,7 @@ use crate::efficiency::Route;
 use crate::error::AcquireError;
 use crate::guard_all::GuardAll;
 use crate::lock_options::{LockOptions, lock_option_setters};
-use crate::session::{Handle, OnQueued};
+use crate::session::{OnQueued, Sessions};
 
 /// One of the locks, and how it is to be held. A bare name is exclusive.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,7 +60,7 @@ impl From<&String> for Member {
 /// Locks that are about to be asked for: all of them at one moment, or none.
 #[must_use = "nothing is asked for until acquire() is awaited"]
 pub struct LockAllRequest {
-    handle: Handle,
+    sessions: Sessions,
     route: Arc<Route>,
     members: Vec<Member>,
     options: LockOptions,
@@ -70,13 +70,13 @@ pub struct LockAllRequest {
 
 impl LockAllRequest {
     pub(crate) fn new(
-        handle: Handle,
+        sessions: Sessions,
         route: Arc<Route>,
         members: Vec<Member>,
         current_span: Option<CurrentSpan>,
     ) -> LockAllRequest {
         let (options, on_queued) = (LockOptions::default(), None);
-        LockAllRequest { handle, route, members, options, on_queued, current_span }
+        LockAllRequest { sessions, route, members, options, on_queued, current_span }
     }
 
     lock_option_setters!();
@@ -84,7 +84,7 @@ impl LockAllRequest {
     /// Returns the held locks. Dropping the future gives up the places in the queues, and releases the
     /// locks if they were granted in the meantime.
     pub async fn acquire(self) -> Result<GuardAll, AcquireError> {
-        let LockAllRequest { handle, route, members, options, on_queued, current_span } = self;
+        let LockAllRequest { sessions, route, members, options, on_queued, current_span } = self;
         if options.tier == Tier::Efficiency {
             route.check_is_embedded("several locks at one moment")?;
             members.iter().try_for_each(|member| route.check(&member.name))?;
@@ -108,7 +108,7 @@ impl LockAllRequest {
             ..Default::default()
         };
         let (request, current) = (Request::AcquireAll(request), current_span.as_ref());
-        let guards = acquire(&handle, request, options.wait, on_queued, current).await?;
+        let guards = acquire(&sessions, request, options.wait, on_queued, current).await?;
         Ok(GuardAll::new(guards))
     }
 }

@@ -24,6 +24,7 @@ use holdfast_client_core::backoff::Backoff;
 use holdfast_client_core::connect_errors::{ConnectErrors, Contact, REFUSED_PATIENCE};
 use holdfast_client_core::endpoints::InvalidEndpoints;
 use holdfast_client_core::error::{Cycle, Rejection, Since, Unavailable, retry_after};
+use holdfast_client_core::groups::GroupId;
 use holdfast_client_core::hold::ReleaseOutcome;
 use holdfast_client_core::tier::Tier;
 use holdfast_client_core::wire_time::whole_ms;
@@ -62,6 +63,7 @@ pub struct Unary {
     timeout: Duration,
     waits_for_rates: bool,
     tier: Tier,
+    group: GroupId,
 }
 
 /// The numbers of a call that changes a lock.
@@ -123,7 +125,8 @@ impl Unary {
 
     pub(crate) fn to(nodes: KnownNodes, transport: Transport) -> Unary {
         let (leader, timeout, tier) = (String::new(), DEFAULT_TIMEOUT, Tier::default());
-        Unary { nodes, transport, leader, timeout, waits_for_rates: true, tier }
+        let group = GroupId::ROOT;
+        Unary { nodes, transport, leader, timeout, waits_for_rates: true, tier, group }
     }
 
     /// Reaches the nodes with TLS, and in no other way. The files are read at once.
@@ -171,6 +174,15 @@ impl Unary {
     #[must_use]
     pub fn tier(mut self, tier: Tier) -> Unary {
         self.tier = tier;
+        self
+    }
+
+    /// In which group of the cluster sessions are opened, kept alive and closed by these calls; in the root group, 1, by
+    /// default. The other calls find their group by the name of the lock. A session has to be open in the group of a lock
+    /// before it can acquire the lock. Each group ends it on its own.
+    #[must_use]
+    pub fn in_group(mut self, group: u32) -> Unary {
+        self.group = GroupId::from_wire(group);
         self
     }
 
@@ -282,6 +294,7 @@ impl Unary {
             ttl_ms: whole_ms(ttl),
             linger_ms: linger.map(whole_ms),
             owner: Some(owner),
+            group: self.group.to_wire(),
         };
         self.call(Duration::ZERO, request, |mut node, request| async move {
             node.open_session(request).await
@@ -299,6 +312,7 @@ impl Unary {
             session_id: session.to_secret_text(),
             request_id,
             acked_through: 0,
+            group: self.group.to_wire(),
         };
         self.call(Duration::ZERO, request, |mut node, request| async move {
             node.keep_alive(request).await
@@ -313,7 +327,7 @@ impl Unary {
         sessions: &[SessionId],
     ) -> Result<v1::KeepAliveManyResponse, CallError> {
         let session_ids = sessions.iter().map(|session| session.to_secret_text()).collect();
-        let request = v1::KeepAliveManyRequest { session_ids };
+        let request = v1::KeepAliveManyRequest { session_ids, group: self.group.to_wire() };
         self.call(Duration::ZERO, request, |mut node, request| async move {
             node.keep_alive_many(request).await
         })
@@ -325,8 +339,8 @@ impl Unary {
         session: SessionId,
         request_id: u64,
     ) -> Result<v1::CloseSessionResponse, CallError> {
-        let session_id = session.to_secret_text();
-        let request = v1::CloseSessionRequest { session_id, request_id };
+        let (session_id, group) = (session.to_secret_text(), self.group.to_wire());
+        let request = v1::CloseSessionRequest { session_id, request_id, group };
         self.call(Duration::ZERO, request, |mut node, request| async move {
             node.close_session(request).await
         })
@@ -539,6 +553,7 @@ fn unknown_outcome() -> CallError {
         message: "an outcome that this version does not know".to_owned(),
         may_have_happened: true,
         retry_after: None,
+        map_epoch: 0,
     })
 }
 

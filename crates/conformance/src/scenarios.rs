@@ -100,6 +100,7 @@ pub(crate) const SCENARIOS: &[Scenario] = scenarios! {
     "tls-broken" Faults on Secure => security::tls_broken;
     "tls-wrong-authority" Faults on Secure => security::tls_wrong_authority;
     "credential-expired" Faults on Secure => security::credential_expired;
+    "credential-late" Faults on Secure => security::credential_late;
     "credential-revoked" Faults on Secure => security::credential_revoked;
     "credential-rotated" Faults on Secure => security::credential_rotated;
 };

@@ -296,7 +296,7 @@ impl Judge {
         for event in &events {
             self.follow(event, &command);
         }
-        self.note_ended(&command);
+        self.ends_are_told();
         self.compare();
         self.snapshot_is_of_its_moment();
         self.sent_twice_happens_once(&command, answered(&command, &outcome, &events));
@@ -442,13 +442,10 @@ impl Judge {
         }
     }
 
-    /// From the command that ends a session, nothing of it is known to requests.
-    fn note_ended(&mut self, command: &Command) {
-        for (session, life) in &mut self.sessions {
-            if life.ended.is_none() && !self.table.has_session(*session) {
-                life.ended = Some(Ended { by: command.clone(), at: self.now });
-                self.sent.retain(|sent| sent.command.session() != Some(*session));
-            }
+    /// An event tells of the end of a session, and from that on nothing of it is known to requests.
+    fn ends_are_told(&self) {
+        for (session, life) in &self.sessions {
+            assert_eq!(life.ended.is_none(), self.table.has_session(*session), "{session:?}");
         }
     }
 
@@ -470,6 +467,14 @@ impl Judge {
                     ended: None,
                 };
                 assert!(self.sessions.insert(*session, life).is_none());
+            }
+            Event::SessionEnding { session, reason, .. } => {
+                self.lives(*session);
+                let ended = Ended { by: cause.clone(), at: self.now };
+                let life = self.sessions.get_mut(session).expect("a session that is known");
+                may_end(life, *reason, &ended);
+                life.ended = Some(ended);
+                self.sent.retain(|sent| sent.command.session() != Some(*session));
             }
             Event::SessionEnded { session, reason, .. } => {
                 let life = self.sessions.remove(session).expect("a session that is known");

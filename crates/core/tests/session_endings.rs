@@ -91,6 +91,26 @@ fn each_entry_ends_no_more_than_the_budget_and_ticks_are_due_until_all_have_ende
 }
 
 #[test]
+fn the_decision_has_an_event_unless_the_session_ends_with_it() {
+    let decisions = |world: &World| -> Vec<EndReason> {
+        let reason = |event: &Event| match event {
+            Event::SessionEnding { reason, .. } => Some(*reason),
+            _ => None,
+        };
+        world.events.iter().filter_map(reason).collect()
+    };
+    let mut large = a_session_with_much(RulesVersion::NEWEST, 20, 10);
+    close_alice(&mut large);
+    assert_eq!(decisions(&large), [EndReason::Closed]);
+    assert!(matches!(large.events[0], Event::SessionEnding { .. }), "it comes first");
+    large.tick();
+    assert_eq!(decisions(&large), []);
+    let mut small = a_session_with_much(RulesVersion::NEWEST, 4, 3);
+    close_alice(&mut small);
+    assert_eq!(decisions(&small), []);
+}
+
+#[test]
 fn before_rules_8_a_session_ends_in_one_entry() {
     let mut world = a_session_with_much(RulesVersion::SEVEN, 20, 10);
     close_alice(&mut world);
@@ -128,6 +148,69 @@ fn sessions_that_end_together_share_the_budget() {
     world.apply(Command::Tick);
     assert_eq!((ended_parts(&world.events), session_ends(&world.events)), (3, 1));
     assert_eq!(world.table.lock_count(), 0);
+}
+
+#[test]
+fn no_wait_of_an_ending_session_is_granted() {
+    let mut world = a_session_with_much(RulesVersion::NEWEST, 0, 30);
+    close_alice(&mut world);
+    assert_eq!(world.table.ending_session_count(), 1);
+    // Bob gives back the locks that alice's last waits are for. Carol queues behind them.
+    world.open("carol", 60_000);
+    world.acquire("carol", 1, "awaited/030", 60_000);
+    let token = world.table.status("awaited/030", 1).holders[0].token.0;
+    world.release("bob", 31, "awaited/030", token);
+    let grants = |events: &[Event]| -> Vec<u64> {
+        let to_carol = events.iter().filter_map(|event| match event {
+            Event::Granted { request, .. } => Some(request.0),
+            _ => None,
+        });
+        to_carol.collect()
+    };
+    let mut granted = grants(&world.events);
+    while world.table.ending_session_count() > 0 {
+        world.tick();
+        granted.extend(grants(&world.events));
+    }
+    assert_eq!(world.holder("awaited/030").as_deref(), Some("carol"));
+    assert_eq!(granted, [1], "carol's request alone is granted");
+}
+
+#[test]
+fn requests_of_an_ending_session_are_answered_as_those_of_an_ended_one() {
+    let mut world = a_session_with_much(RulesVersion::NEWEST, 60, 0);
+    let token = world.table.status("held/060", 1).holders[0].token.0;
+    close_alice(&mut world);
+    let unknown = Outcome::Rejected(Rejection::UnknownSession);
+    assert_eq!(world.table.ending_session_count(), 1);
+    assert_eq!(world.acquire("alice", 100, "new", 0), unknown);
+    assert_eq!(world.renew("alice", 101, "held/060", token), unknown);
+    assert_eq!(world.touch("alice", 0), unknown);
+    assert_eq!(world.open("alice", 60_000), Outcome::Rejected(Rejection::SessionExists));
+    assert_eq!(world.table.status("new", 1).holder_count, 0);
+    assert_eq!(world.table.ending_session_count(), 1, "all that was asked while it was ending");
+}
+
+#[test]
+fn a_lock_that_is_broken_while_its_closed_session_is_ending_has_no_lock_delay() {
+    let mut world = World::new(limits());
+    world.open("alice", 60_000);
+    for number in 1..=30 {
+        let mut acquire = world.acquiring("alice", number, &format!("held/{number:03}"), 0);
+        acquire.terms.lock_delay = Some(Span::from_ms(60_000));
+        world.apply(Command::Acquire(acquire));
+    }
+    close_alice(&mut world);
+    let name = world::lock_name("held/030");
+    world.apply(Command::Intervene(Intervention {
+        by: "an operator".into(),
+        reason: "a test".into(),
+        action: Action::Break { name, token: None },
+        identity: None,
+    }));
+    world.open("bob", 60_000);
+    let outcome = world.acquire("bob", 1, "held/030", 0);
+    assert!(matches!(outcome, Outcome::Granted(_)), "{outcome:?}");
 }
 
 #[test]

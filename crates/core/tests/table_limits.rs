@@ -9,8 +9,8 @@ use holdfast_core::command::{
 };
 use holdfast_core::{
     ActorId, Command, FenceToken, Grant, Intervened, Limits, LockName, LockTable, LogIndex,
-    LogicalTime, Outcome, PublicSessionId, Rejection, ReleaseAnswer, RequestId, RulesVersion,
-    SessionId, Span, TableLimits,
+    LogicalTime, NAME_BYTES_MAX, Outcome, PublicSessionId, Rejection, ReleaseAnswer, RequestId,
+    RulesVersion, SessionId, Span, TableLimits,
 };
 use proptest::prelude::*;
 
@@ -198,7 +198,7 @@ fn a_refusal_at_the_limit_takes_no_room_and_the_same_request_may_come_again() {
 }
 
 #[test]
-fn one_session_takes_no_more_than_a_quarter_of_the_bytes() {
+fn what_one_session_has_takes_no_more_than_a_quarter_of_the_bytes() {
     let mut world = World::limited(256 * KIB, 1_000_000);
     world.open(1);
     world.open(2);
@@ -208,6 +208,21 @@ fn one_session_takes_no_more_than_a_quarter_of_the_bytes() {
     assert_eq!(refusal, Some(Outcome::Rejected(Rejection::SessionTooLarge { limit: 64 * KIB })));
     assert!(world.table.size_bytes() < 80 * KIB);
     assert!(matches!(world.acquire(2, "other", 0, 1_000), Outcome::Granted(_)));
+}
+
+/// The longest names, for which the entries of locks are largest compared with their holds.
+#[test]
+fn with_the_entries_of_its_locks_one_session_takes_less_than_half_of_the_bytes() {
+    let limit = 1 << 20;
+    let mut world = World::limited(limit, 1_000_000);
+    world.open(1);
+    let refusal = (0..10_000)
+        .map(|number| world.acquire(1, &format!("{number:0>NAME_BYTES_MAX$}"), 0, 0))
+        .find(|outcome| !matches!(outcome, Outcome::Granted(_)));
+    let too_large = Rejection::SessionTooLarge { limit: limit / 4 };
+    assert_eq!(refusal, Some(Outcome::Rejected(too_large)));
+    let taken = world.table.size_bytes();
+    assert!((limit / 3..limit / 2).contains(&taken), "{taken}");
 }
 
 #[test]

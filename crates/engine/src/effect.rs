@@ -91,7 +91,7 @@ pub enum TierChange {
     Invalidate,
     /// The session is open in the replicated table, and wants to use the tier.
     Admit { session: SessionId, public: PublicSessionId, owner: Owner },
-    /// The session has ended in the replicated table.
+    /// The session has ended in the replicated table. Of a large session the tier may be told twice.
     SessionEnded(SessionId),
 }
 

@@ -23,6 +23,8 @@ pub enum Bug {
     ReadBeforeReadIndex,
     /// The efficiency tier trusts a confirmation for longer than the next leader waits.
     LeaseTooLong,
+    /// The efficiency tier serves a session that has ended until the last of its replicated holds has ended, too.
+    TierServesEndingSession,
     /// A session that is resumed is not told what it lost.
     ResumeLosesLoss,
     /// A leader carries out a call twice, be it forwarded or not.

@@ -28,6 +28,7 @@ pub use intervention::{
     break_holds, freeze, kill_session, move_lock, reopen, set_limits, set_permits, thaw,
 };
 
+const ROOT_GROUP: u32 = 1;
 const DEFAULT_TTL: Span = Span::from_secs(30);
 
 /// To which session an operation belongs.
@@ -91,6 +92,14 @@ fn parsed_id(text: &str) -> Result<crate::SessionId, Failure> {
 /// In the order of the digits.
 fn secret(id: crate::SessionId) -> SessionId {
     SessionId(u128::from_be_bytes(id.to_bytes()))
+}
+
+/// The number of the group that a request names.
+pub fn group(number: u32) -> u32 {
+    match number {
+        0 => ROOT_GROUP,
+        number => number,
+    }
 }
 
 pub fn open(request: v1::OpenSessionRequest, stream: Option<StreamId>) -> Result<Command, Failure> {

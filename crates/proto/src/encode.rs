@@ -76,6 +76,8 @@ pub struct OpenContext {
     /// The client address of the leader.
     pub leader: String,
     pub term: u64,
+    /// Of a cluster with several groups.
+    pub map: Option<v1::GroupMap>,
     /// The answer to a resume differs from that to an open in its name only.
     pub resumed: bool,
 }
@@ -87,7 +89,7 @@ pub fn session_open(
     linger: Span,
     context: OpenContext,
 ) -> answer::Result {
-    let OpenContext { endpoints, leader, term, resumed } = context;
+    let OpenContext { endpoints, leader, term, map, resumed } = context;
     let response = v1::OpenSessionResponse {
         public_id: public.to_string(),
         ttl_ms: ttl.as_ms(),
@@ -96,6 +98,7 @@ pub fn session_open(
         endpoints,
         leader,
         term,
+        map,
     };
     if resumed { answer::Result::Resume(response) } else { answer::Result::Open(response) }
 }

@@ -16,6 +16,7 @@ pub const RETRYABLE_KEY: &str = "holdfast-retryable";
 pub const LEADER_KEY: &str = "holdfast-leader";
 pub const RETRY_AFTER_KEY: &str = "holdfast-retry-after-ms";
 pub const MAP_EPOCH_KEY: &str = "holdfast-map-epoch";
+pub const GROUP_KEY: &str = "holdfast-group";
 
 const REASON_PREFIX: &str = "REASON_";
 
@@ -128,6 +129,9 @@ impl Failure {
         if self.map_epoch > 0 {
             insert_text(&mut metadata, MAP_EPOCH_KEY, &self.map_epoch.to_string());
         }
+        if self.group > 0 {
+            insert_text(&mut metadata, GROUP_KEY, &self.group.to_string());
+        }
         Status::with_metadata(self.reason().grpc_code(), self.message.clone(), metadata)
     }
 
@@ -144,6 +148,7 @@ impl Failure {
             leader: text(metadata, LEADER_KEY).unwrap_or_default().to_owned(),
             retry_after_ms: number(metadata, RETRY_AFTER_KEY),
             map_epoch: number(metadata, MAP_EPOCH_KEY),
+            group: u32::try_from(number(metadata, GROUP_KEY)).unwrap_or_default(),
         }
     }
 }
@@ -372,6 +377,7 @@ mod tests {
                     leader: if retryable { "127.0.0.1:7430".into() } else { String::new() },
                     retry_after_ms: if retryable { 250 } else { 0 },
                     map_epoch: if retryable { 7 } else { 0 },
+                    group: if retryable { 3 } else { 0 },
                 };
                 assert_eq!(Failure::from_status(&failure.to_status()), failure);
             }

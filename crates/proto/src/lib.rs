@@ -6,6 +6,7 @@
 //! - [`SessionId`]: the secret by which a client acts as a session, and its public twin.
 //! - [`AccessToken`]: the secret by which a client proves who it is.
 //! - [`failure`]: a typed [`v1::Failure`] carried by a gRPC status, and back.
+//! - [`GroupMap`]: which group owns which slots, checked.
 //! - [`v1::WatchFrame`]: the one message that is not generated.
 //! - [`codec`]: answers a message that cannot be decoded as the caller's mistake.
 //! - [`plain`]: a session's stream without HTTP/2.
@@ -17,12 +18,15 @@ mod count;
 pub mod decode;
 pub mod encode;
 pub mod failure;
+mod group_map;
 mod hex;
 pub mod plain;
 mod session_id;
 mod watch_frame;
 
 pub use access_token::{AccessToken, ParseAccessTokenError, same_digest};
+pub use group_map::{GROUPS_MAX, GroupMap, InvalidGroupMap};
+pub use holdfast_core::{SLOTS, Slot};
 pub use holdfast_fence::{Fence, Guarantee, ParseFenceError, TOKEN_LIMIT, name_hash};
 pub use session_id::{ParsePublicSessionIdError, ParseSessionIdError, PublicSessionId, SessionId};
 

@@ -105,7 +105,8 @@ fn valid_frames() -> Vec<Vec<u8>> {
         let operations = kinds.iter().map(|kind| Operation { kind: Some(kind.clone()) }).collect();
         ClientFrame { acked_through: 1, operations }.encode_to_vec()
     };
-    let resume = Kind::Resume(ResumeSessionRequest { session_id, request_id: 9 });
+    let resume =
+        Kind::Resume(ResumeSessionRequest { session_id, request_id: 9, ..Default::default() });
     vec![frame(&kinds), frame(&kinds[1..]), frame(&kinds[..1]), frame(&[resume])]
 }
 

@@ -94,6 +94,7 @@ fn frames() -> Vec<Vec<u8>> {
         log_version: 1,
         timing: Some(peer_v1::Timing { tick_ms: 50, election_ticks: 10 }),
         auth_mode: "required".into(),
+        groups: 4,
     };
     let start = peer_v1::SnapshotStart { group: 1, total_bytes: 1 << 40 };
     vec![

@@ -570,7 +570,8 @@ impl Replica {
     pub fn next_turn_within(&self) -> Option<Duration> {
         let slice = self.is_writing_snapshot().then_some(self.config.snapshot_slice_pause);
         let commit = self.consensus.has_unannounced_commit().then_some(COMMIT_UNANNOUNCED_MAX);
-        let proposal = self.has_more_to_propose().then_some(Duration::ZERO);
+        let has_more = self.has_more_to_propose() || self.has_more_to_expire();
+        let proposal = has_more.then_some(Duration::ZERO);
         [slice, commit, proposal, self.proposal_delay_left()].into_iter().flatten().min()
     }
 

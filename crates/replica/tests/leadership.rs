@@ -232,6 +232,8 @@ fn a_session_due_during_a_failed_leadership_transfer_expires_after_it() {
     let leader = fail_to_hand_over(&mut cluster);
     cluster.run_for(ms(200));
     assert_eq!(ended(&cluster, ALICE), None);
+    let within = cluster.replica(leader).next_turn_within();
+    assert_ne!(within, Some(Duration::ZERO), "turns that can propose nothing follow at once");
     cluster.run_for(ms(1_000));
     assert_eq!(cluster.leader(), Some(leader), "the hand-over came to nothing");
     assert_eq!(ended(&cluster, ALICE), Some(EndReason::Ttl));

@@ -28,6 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_core::Event;
+use holdfast_replica::GroupId;
 use holdfast_service::AuditGate;
 use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinError, JoinHandle, spawn_blocking};
@@ -42,7 +43,7 @@ pub use self::utc::utc;
 use crate::events::{EventRing, Pace, Position, Recorded};
 use crate::membership::Electorate;
 use crate::metrics::Metrics;
-use crate::shard::{FIRST_GROUP, Input, ShardHandle, unix_ms};
+use crate::shard::{Input, ShardHandle, unix_ms};
 use crate::stopping::Stopping;
 
 /// Events taken from the ring at one time.
@@ -135,7 +136,7 @@ impl Audit {
     /// Writes until the node stops, and then what is left. To be called once the ring has its beginning.
     pub(crate) async fn keep_writing(mut self, stopping: Stopping) {
         let mut news = self.events.news();
-        let mut leadership = self.shard.watch_leadership();
+        let mut leadership = self.shard.watch_leadership(GroupId::FIRST);
         leadership.mark_changed();
         let mut pace = Pace::new(LOOK_EVERY);
         let (shard, gate) = (self.shard.clone(), Arc::clone(&self.gate));
@@ -328,6 +329,9 @@ impl Audit {
             tracing::warn!(lost, "events are missing in the audit file");
             let gap = line::gap(after.index, recorded.position, recorded.unix_ms, lost);
             self.file.lines().extend_from_slice(&gap);
+            for (unix_ms, login) in self.lines.logins_of_open() {
+                self.write_note(&login, self.position(), unix_ms);
+            }
         }
         if let Event::SessionOpened { public, .. } = &recorded.event
             && let Some((unix_ms, login)) = self.lines.login_of(*public)
@@ -336,7 +340,7 @@ impl Audit {
         }
         self.expected = Some(recorded.serial + u64::from(recorded.event.is_publishable()));
         self.position = Some(recorded.position);
-        if self.lines.write(self.file.lines(), recorded) {
+        if self.lines.write_audited(self.file.lines(), recorded) {
             self.metrics.audit.lines.add(1);
         }
     }
@@ -358,7 +362,7 @@ async fn until_written<T>(
 
 impl HandOver {
     fn begin(&mut self) {
-        let is_leader = self.shard.watch_leadership().borrow().is_here;
+        let is_leader = self.shard.leadership(GroupId::FIRST).is_here;
         let is_due = self.done_at.is_none_or(|at| at.elapsed() >= HAND_OVER_EVERY);
         if !(is_leader && is_due && self.gate.is_closed()) {
             return;
@@ -366,7 +370,7 @@ impl HandOver {
         self.done_at = Some(Instant::now());
         // Whether it works, the leadership shows.
         let (reply, _) = oneshot::channel();
-        if self.shard.send(Input::HandOver { group: FIRST_GROUP, to: None, reply }).is_ok() {
+        if self.shard.send(Input::HandOver { group: GroupId::FIRST, to: None, reply }).is_ok() {
             tracing::warn!("hands the leadership over: the audit file cannot be written");
         }
     }

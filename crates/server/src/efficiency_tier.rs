@@ -126,7 +126,7 @@ impl EfficiencyTier {
         }
     }
 
-    /// The session has ended in the replicated table.
+    /// The session has ended in the replicated table. Of one that has ended before, nothing is left here.
     pub(crate) fn session_ended(&self, session: SessionId) {
         if !self.is_in_use() {
             return;

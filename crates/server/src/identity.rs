@@ -9,6 +9,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use holdfast_proto::GROUPS_MAX;
 use holdfast_replica::{ClusterId, DirectoryId, NodeId};
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +23,9 @@ pub(crate) const FILE: &str = "identity.toml";
 /// Where a recovery keeps its work; there as long as one is under way.
 pub(crate) const RECOVERING_DIR: &str = "recovering";
 
-const VERSION: u32 = 1;
+/// The newest version that this build reads. Version 1 names no number of groups: there is one.
+const VERSION: u32 = 2;
+const ONE_GROUP_VERSION: u32 = 1;
 const HEADER: &str = "# Whose directory this is. Made at the first start; do not edit.\n";
 
 /// Made at random with the directory: 16 bytes, shown as 32 hexadecimal digits.
@@ -36,6 +39,8 @@ pub(crate) struct Identity {
     pub(crate) cluster: String,
     pub(crate) node: NodeId,
     pub(crate) data_dir: DataDirId,
+    /// How many groups have their logs in the directory. It never changes.
+    pub(crate) groups: u32,
 }
 
 /// Why a data directory cannot be used.
@@ -46,8 +51,8 @@ pub enum IdentityError {
     #[error("{} is damaged: {what}; restore it from a backup of this directory", path.display())]
     Damaged { path: PathBuf, what: String },
     #[error(
-        "the data directory {} was written in format {found}, and this build reads format \
-         {VERSION}; start it with the version of holdfast that wrote it", data_dir.display()
+        "the data directory {} was written in format {found}, and this build reads formats up \
+         to {VERSION}; start it with the version of holdfast that wrote it", data_dir.display()
     )]
     UnknownVersion { data_dir: PathBuf, found: u32 },
     #[error(
@@ -62,6 +67,11 @@ pub enum IdentityError {
         cluster: String,
         node: u64,
     },
+    #[error(
+        "the data directory {} has the logs of {found} groups, and the configuration says groups = {groups}; the number of \
+         groups cannot change: write groups = {found}, or give this node an empty data_dir", data_dir.display()
+    )]
+    OtherGroups { data_dir: PathBuf, found: u32, groups: u32 },
     #[error(
         "the data directory {} has a log but no {FILE}, so it is not known whose log it is; \
          restore the file, or give this node an empty data_dir and a new id", data_dir.display()
@@ -83,6 +93,10 @@ struct Stored {
     cluster: String,
     node: u64,
     data_dir_id: DataDirId,
+    /// From version 2 on. A build that knows version 1 only refuses version 2. It would run one group, and forget what the
+    /// others have promised.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    groups: Option<u32>,
 }
 
 /// Read before everything else, so that a file of a later format is refused by its version and not
@@ -98,6 +112,7 @@ impl Identity {
         data_dir: &Path,
         cluster: &str,
         node: NodeId,
+        groups: u32,
     ) -> Result<Identity, IdentityError> {
         durable_file::create_dir(data_dir)?;
         if data_dir.join(RECOVERING_DIR).exists() {
@@ -105,12 +120,19 @@ impl Identity {
         }
         let path = data_dir.join(FILE);
         match durable_file::read(&path)? {
-            Some(text) => Identity::verified(data_dir, &path, &text, cluster, node),
+            Some(text) => {
+                let identity = Identity::verified(data_dir, &path, &text, cluster, node)?;
+                let (data_dir, found) = (data_dir.to_owned(), identity.groups);
+                match found == groups {
+                    true => Ok(identity),
+                    false => Err(IdentityError::OtherGroups { data_dir, found, groups }),
+                }
+            }
             None if data_dir.join(LOG_DIR).exists() => {
                 Err(IdentityError::Unmarked { data_dir: data_dir.to_owned() })
             }
             None => {
-                let identity = Identity::random(cluster, node)?;
+                let identity = Identity { groups, ..Identity::random(cluster, node)? };
                 identity.write(data_dir)?;
                 Ok(identity)
             }
@@ -128,10 +150,10 @@ impl Identity {
         text.map(|text| Identity::verified(data_dir, &path, &text, cluster, node)).transpose()
     }
 
-    /// Of a directory that is yet to be made.
+    /// Of a directory that is yet to be made, with one group.
     pub(crate) fn random(cluster: &str, node: NodeId) -> Result<Identity, IdentityError> {
         let data_dir = DataDirId::random().map_err(IdentityError::NoRandomness)?;
-        Ok(Identity { cluster: cluster.to_owned(), node, data_dir })
+        Ok(Identity { cluster: cluster.to_owned(), node, data_dir, groups: 1 })
     }
 
     /// Of a cluster that begins with this directory.
@@ -142,8 +164,10 @@ impl Identity {
     /// Marks a directory that has no mark.
     pub(crate) fn write(&self, data_dir: &Path) -> Result<(), IdentityError> {
         let path = data_dir.join(FILE);
+        let groups = Some(self.groups).filter(|groups| *groups > 1);
         let stored = Stored {
-            version: VERSION,
+            version: groups.map_or(ONE_GROUP_VERSION, |_| VERSION),
+            groups,
             cluster: self.cluster.clone(),
             node: self.node.0,
             data_dir_id: self.data_dir,
@@ -161,7 +185,7 @@ impl Identity {
     ) -> Result<Identity, IdentityError> {
         let StoredVersion { version } =
             toml::from_str(text).map_err(|error| damaged(path, &error))?;
-        if version != VERSION {
+        if !(ONE_GROUP_VERSION..=VERSION).contains(&version) {
             let data_dir = data_dir.to_owned();
             return Err(IdentityError::UnknownVersion { data_dir, found: version });
         }
@@ -175,7 +199,12 @@ impl Identity {
                 node: node.0,
             });
         }
-        Ok(Identity { cluster: stored.cluster, node, data_dir: stored.data_dir_id })
+        let groups = match (version, stored.groups) {
+            (ONE_GROUP_VERSION, None) => 1,
+            (VERSION, Some(groups @ 2..=GROUPS_MAX)) => groups,
+            _ => return Err(damaged(path, &"the number of groups is wrong")),
+        };
+        Ok(Identity { cluster: stored.cluster, node, data_dir: stored.data_dir_id, groups })
     }
 }
 
@@ -252,8 +281,8 @@ mod tests {
     fn the_first_start_marks_the_directory_and_later_ones_find_the_mark() {
         let dir = tempfile::tempdir().unwrap();
         let data_dir = dir.path().join("not/yet/there");
-        let first = Identity::load_or_create(&data_dir, "prod", NodeId(2)).unwrap();
-        let second = Identity::load_or_create(&data_dir, "prod", NodeId(2)).unwrap();
+        let first = Identity::load_or_create(&data_dir, "prod", NodeId(2), 1).unwrap();
+        let second = Identity::load_or_create(&data_dir, "prod", NodeId(2), 1).unwrap();
         assert_eq!(first, second);
         assert_eq!(DataDirId::parse(&first.data_dir.to_string()), Some(first.data_dir));
     }
@@ -261,17 +290,17 @@ mod tests {
     #[test]
     fn two_directories_are_never_taken_for_one() {
         let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let a = Identity::load_or_create(a.path(), "prod", NodeId(1)).unwrap();
-        let b = Identity::load_or_create(b.path(), "prod", NodeId(1)).unwrap();
+        let a = Identity::load_or_create(a.path(), "prod", NodeId(1), 1).unwrap();
+        let b = Identity::load_or_create(b.path(), "prod", NodeId(1), 1).unwrap();
         assert_ne!(a.data_dir, b.data_dir);
     }
 
     #[test]
     fn a_start_as_another_node_or_cluster_is_refused_with_an_error() {
         let dir = tempfile::tempdir().unwrap();
-        Identity::load_or_create(dir.path(), "prod", NodeId(2)).unwrap();
+        Identity::load_or_create(dir.path(), "prod", NodeId(2), 1).unwrap();
         for (cluster, node) in [("prod", 3), ("test", 2)] {
-            let error = Identity::load_or_create(dir.path(), cluster, NodeId(node)).unwrap_err();
+            let error = Identity::load_or_create(dir.path(), cluster, NodeId(node), 1).unwrap_err();
             let words = error.to_string();
             assert!(words.contains("belongs to node 2 of cluster 'prod'"), "{words}");
             assert!(words.contains(&format!("node {node} of cluster '{cluster}'")), "{words}");
@@ -279,10 +308,46 @@ mod tests {
     }
 
     #[test]
+    fn a_directory_with_one_group_is_marked_as_before_there_were_several() {
+        let dir = tempfile::tempdir().unwrap();
+        let identity = Identity::load_or_create(dir.path(), "prod", NodeId(1), 1).unwrap();
+        let text = std::fs::read_to_string(dir.path().join(FILE)).unwrap();
+        let directory = identity.data_dir;
+        let as_before = format!(
+            "{HEADER}version = 1\ncluster = \"prod\"\nnode = 1\ndata_dir_id = \"{directory}\"\n"
+        );
+        assert_eq!(text, as_before);
+    }
+
+    #[test]
+    fn a_build_that_knows_one_group_refuses_a_directory_with_several() {
+        let dir = tempfile::tempdir().unwrap();
+        Identity::load_or_create(dir.path(), "prod", NodeId(1), 4).unwrap();
+        let text = std::fs::read_to_string(dir.path().join(FILE)).unwrap();
+        // Those builds read the version before everything else, and refuse all but version 1.
+        let StoredVersion { version } = toml::from_str(&text).unwrap();
+        assert_ne!(version, ONE_GROUP_VERSION);
+    }
+
+    #[test]
+    fn the_number_of_groups_of_a_directory_never_changes() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = Identity::load_or_create(dir.path(), "prod", NodeId(1), 4).unwrap();
+        assert_eq!(first.groups, 4);
+        assert_eq!(Identity::load_or_create(dir.path(), "prod", NodeId(1), 4).unwrap(), first);
+        for groups in [1, 5] {
+            let error =
+                Identity::load_or_create(dir.path(), "prod", NodeId(1), groups).unwrap_err();
+            assert!(matches!(error, IdentityError::OtherGroups { found: 4, .. }), "{error}");
+            assert!(error.to_string().contains("write groups = 4"), "{error}");
+        }
+    }
+
+    #[test]
     fn a_log_without_a_mark_is_not_adopted() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join(LOG_DIR)).unwrap();
-        let error = Identity::load_or_create(dir.path(), "prod", NodeId(1)).unwrap_err();
+        let error = Identity::load_or_create(dir.path(), "prod", NodeId(1), 1).unwrap_err();
         assert!(matches!(error, IdentityError::Unmarked { .. }), "{error}");
     }
 
@@ -292,10 +357,20 @@ mod tests {
         for (text, expected) in [
             ("", "damaged"),
             ("version = 1\ncluster = 'prod'\nnode = 1\ndata_dir_id = 'short'", "damaged"),
-            ("version = 2\nsomething = 'new'", "format 2"),
+            ("version = 3\nsomething = 'new'", "format 3"),
+            (
+                "version = 1\ncluster = 'prod'\nnode = 1\ngroups = 4\n\
+                 data_dir_id = '000102030405060708090a0b0c0d0e0f'",
+                "number of groups",
+            ),
+            (
+                "version = 2\ncluster = 'prod'\nnode = 1\ngroups = 65\n\
+                 data_dir_id = '000102030405060708090a0b0c0d0e0f'",
+                "number of groups",
+            ),
         ] {
             std::fs::write(dir.path().join(FILE), text).unwrap();
-            let error = Identity::load_or_create(dir.path(), "prod", NodeId(1)).unwrap_err();
+            let error = Identity::load_or_create(dir.path(), "prod", NodeId(1), 1).unwrap_err();
             assert!(error.to_string().contains(expected), "{error}");
         }
     }

@@ -1,15 +1,17 @@
 //! Every event, published to a topic of Kafka.
 //!
-//! Only the leader publishes, and only what is committed. It reads the ring of events like any watcher, so no request
-//! waits for a broker; what is on its way has a limit. At least once, and in order for each lock: a batch is sent
-//! until all of it is acknowledged, and only then comes the next. How far it has come it tells in the log, about
-//! once a second, so that the next leader goes on from there, out of its own ring.
+//! Only the leader publishes, and only committed events. It reads the ring of recent events (`EventRing`), as watches
+//! do, so no request waits for a broker. One batch of bounded size is sent at a time. Delivery is at least once, and in
+//! order for each lock: the publisher repeats a batch until the brokers have acknowledged all of it, and only then
+//! sends the next one. About once a second the publisher writes its progress to the replicated log. The next leader
+//! continues from there, out of its own ring.
 //!
-//! What the ring forgets before a broker takes it is lost. The log counts events while they are published, so how
-//! many are lost is known exactly, and told: in the log lines, in the metrics, and in the topic itself.
+//! An event is lost to Kafka if the ring drops it before a broker acknowledges it. The lock table counts events once
+//! publishing has begun, so the number of lost events is known exactly. The publisher reports it in the log lines, in
+//! the metrics, and in the topic itself.
 //!
-//! Two leaders may publish for a moment, the old one not knowing yet. Both send the same events in the same order,
-//! so this too is only a repetition.
+//! For a moment two leaders may publish, because the old one does not know yet that it was replaced. Both send the same
+//! events in the same order, so this only repeats events.
 
 mod advice;
 mod broker;
@@ -22,7 +24,7 @@ mod term;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_replica::Leadership;
+use holdfast_replica::{GroupId, Leadership};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
@@ -36,21 +38,21 @@ use crate::metrics::Metrics;
 use crate::shard::ShardHandle;
 use crate::stopping::Stopping;
 
-/// One who does not publish looks at the ring so often, to know who sessions belong to.
+/// How often a node that does not lead reads the ring, to learn the owners of sessions.
 const NOTING_INTERVAL: Duration = Duration::from_millis(100);
-const EVENTS_PER_LOOK: usize = 1_024;
+const EVENTS_PER_READ: usize = 1_024;
 
 #[derive(Debug)]
 pub(crate) struct Publisher {
     settings: KafkaConfig,
-    /// By which brokers know this cluster.
+    /// The Kafka client id, by which brokers identify this cluster.
     client_id: String,
     events: Arc<EventRing>,
     shard: ShardHandle,
     metrics: Arc<Metrics>,
     lines: Lines,
     elections: Elections,
-    /// Up to here sessions are known.
+    /// The publisher has read the owners of sessions from events up to this position.
     noted: Position,
 }
 
@@ -82,7 +84,7 @@ impl Publisher {
 
     /// Publishes whenever this node leads, until it stops.
     pub(crate) async fn keep_publishing(mut self, stopping: Stopping) {
-        let mut leadership = self.shard.watch_leadership();
+        let mut leadership = self.shard.watch_leadership(GroupId::FIRST);
         let mut news = self.events.news();
         news.mark_changed();
         loop {
@@ -113,10 +115,10 @@ impl Publisher {
         now
     }
 
-    /// The owners of the sessions whose events another node publishes: this node may be the next.
+    /// Reads the events that another node publishes, to learn the owners of their sessions: this node may publish next.
     fn note_events(&mut self) {
         loop {
-            let Ok(events) = self.events.after(self.noted, EVENTS_PER_LOOK) else {
+            let Ok(events) = self.events.after(self.noted, EVENTS_PER_READ) else {
                 self.noted = self.events.oldest();
                 continue;
             };

@@ -11,6 +11,7 @@ use holdfast_replica::{Configuration, Member, Membership as Replicated, NodeId};
 use tokio::sync::watch;
 
 use crate::config::{Address, NodeConfig};
+use crate::groups::Groups;
 
 /// Every node, this one included.
 #[derive(Debug)]
@@ -19,6 +20,8 @@ pub(crate) struct Membership {
     pub(crate) me: NodeId,
     /// Has to be that of all nodes.
     pub(crate) timing: Timing,
+    /// Has to be that of all nodes.
+    pub(crate) groups: Groups,
     /// Where this node is reached by its own file, or only listens.
     listening: Member,
     /// From the configuration, without addresses to which no node can connect.
@@ -67,6 +70,7 @@ impl Membership {
             cluster,
             me,
             timing,
+            groups: Groups::with_equal_shares(config.groups),
             listening,
             configured,
             announces,

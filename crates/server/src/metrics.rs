@@ -1,8 +1,8 @@
 //! What a node counts and measures, for `/metrics`.
 //!
-//! Nothing here costs the shard more than a few plain stores: no lock, no allocation, no clock of its own
-//! per operation. Everything that the shard counts has it as the only writer. Names, units and words are in
-//! `page.rs`, and docs/reference/metrics.md lists them.
+//! Nothing here costs the shard more than a few plain stores: no lock, no allocation, no clock of its own per
+//! operation. The shard is the only writer of what it counts. The names, units and descriptions are in `page.rs`;
+//! docs/reference/metrics.md lists them.
 
 mod distribution;
 mod number;
@@ -73,7 +73,8 @@ pub(crate) const QUOTA_KINDS: [(QuotaKind, &str); 3] =
 pub(crate) struct Metrics {
     pub(crate) operations: Operations,
     pub(crate) efficiency: Arc<EfficiencyMetrics>,
-    /// Acquires that were granted without a wait in the queue, and those that were after one.
+    /// The time from the arrival of an acquire at the leader to its grant: here for acquires that did not wait in the
+    /// queue, below for those that did.
     pub(crate) granted_at_once: Distribution,
     pub(crate) granted_after_wait: Distribution,
     pub(crate) hold_time: Distribution,
@@ -92,7 +93,7 @@ pub(crate) struct Metrics {
     pub(crate) table_bytes: Level,
     pub(crate) table_bytes_limit: Level,
     pub(crate) full_refusals: Tally,
-    /// As [`QUOTA_KINDS`] has them.
+    /// Refusals because of a quota, in the order of [`QUOTA_KINDS`].
     pub(crate) quota_refusals: [Tally; QUOTA_KINDS.len()],
     pub(crate) waiters: Level,
     pub(crate) longest_queue: Level,
@@ -100,11 +101,12 @@ pub(crate) struct Metrics {
     pub(crate) session_streams: Level,
     pub(crate) framed_connections: Level,
     pub(crate) watch_streams: Level,
-    /// Watches whose readers did not keep up. It only rises, but many may count at once.
+    /// Watches that ended because their readers did not keep up. It only rises, but is no [`Tally`], because several
+    /// threads count it.
     pub(crate) watches_left_behind: Level,
-    /// What callers were denied, or would be if the mode were `required`. It only rises, but many may count at once.
+    /// Actions that callers were denied, or would be denied in the mode `required`. Several threads count it, as above.
     pub(crate) denied: Level,
-    /// Requests that came more often than a quota allows, as `denied`.
+    /// Requests that were refused because they came more often than a rate quota allows. Several threads count it.
     pub(crate) rate_limited: Level,
 
     pub(crate) batch: Distribution,
@@ -126,7 +128,7 @@ pub(crate) struct Metrics {
     pub(crate) applied_index: Level,
     pub(crate) committed_index: Level,
     pub(crate) last_index: Level,
-    /// Filled while this node leads.
+    /// Empty unless this node leads. For each peer, how many entries its log lacks.
     peer_lag: Mutex<Vec<(u64, u64)>>,
 
     pub(crate) snapshots_taken: Distribution,
@@ -149,7 +151,7 @@ pub(crate) struct KafkaMetrics {
     pub(crate) behind: Level,
     pub(crate) connected: Level,
     pub(crate) published_index: Level,
-    /// By the count of the log; what is behind is computed from it.
+    /// How many events are published, in the lock table's count of events; `behind` is computed from it.
     pub(crate) published_events: Level,
 }
 
@@ -165,7 +167,7 @@ pub(crate) struct AuditMetrics {
     pub(crate) rotations: Tally,
 }
 
-/// How holds and sessions end; the first is the holder's own doing.
+/// How holds and sessions end; `released` is by the holder itself.
 pub(crate) const ENDINGS: [&str; 10] = [
     "released",
     "ttl",
@@ -179,6 +181,7 @@ pub(crate) const ENDINGS: [&str; 10] = [
     "transferred",
 ];
 
+/// The index of the reason in [`ENDINGS`].
 pub(crate) fn ending(reason: holdfast_core::EndReason) -> usize {
     use holdfast_core::EndReason as Reason;
     match reason {
@@ -194,10 +197,10 @@ pub(crate) fn ending(reason: holdfast_core::EndReason) -> usize {
     }
 }
 
-/// The holder gave it back.
+/// The index of `released` in [`ENDINGS`].
 pub(crate) const RELEASED: usize = 0;
 
-/// What the efficiency tier counts, under the lock of that tier.
+/// What the efficiency tier counts. The mutex of its table protects the tallies.
 #[derive(Debug, Default)]
 pub(crate) struct EfficiencyMetrics {
     pub(crate) operations: Operations,

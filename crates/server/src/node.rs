@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_jwt::{JwtError, JwtKeys};
-use holdfast_replica::Leadership;
 use holdfast_service::{AuditGate, Service};
 use holdfast_spans::{ExportError, Exporter, ReceiverTls};
 use holdfast_tls::RemoteCertificate;
@@ -29,13 +28,14 @@ use crate::initial_members::{self, InitialMembersError};
 use crate::kafka::{self, KafkaFileError, Publisher};
 use crate::known_peers::{KnownPeers, KnownPeersError};
 use crate::leaderless_warning;
+use crate::listener;
 use crate::loop_watchdog::LoopWatchdog;
 use crate::membership::Membership;
 use crate::metrics::Metrics;
 use crate::peers::{Handshake, PeerLinks, PeerPort};
 use crate::readiness::{self, Readiness, ReadinessSources};
 use crate::rpc::{self, DashboardSource, Forwarded, Rpc};
-use crate::shard::{self, Channels, Input, ShardError, ShardHandle, StopReason};
+use crate::shard::{self, Channels, Input, Leaderships, ShardError, ShardHandle, StopReason};
 use crate::stopping::StopSwitch;
 use crate::traces::Traces;
 use crate::transport::{ClientSide, TlsError, Transport};
@@ -194,8 +194,12 @@ impl Node {
             None => None,
         };
         let http_address = http_listener.as_ref().and_then(|listener| listener.local_addr().ok());
-        let identity =
-            Identity::load_or_create(&config.data_dir, &config.cluster, config.node_id())?;
+        let identity = Identity::load_or_create(
+            &config.data_dir,
+            &config.cluster,
+            config.node_id(),
+            config.groups,
+        )?;
         let known_peers = KnownPeers::load(&config.data_dir)?;
         let metrics = Arc::new(Metrics::new());
         let audit = config.audit.as_ref();
@@ -210,8 +214,8 @@ impl Node {
         let membership = Arc::new(Membership::of(&config, &initial_members));
 
         let (inbox_sender, inbox) = shard::inbox().map_err(ShardError::Inbox)?;
-        let leadership = watch::Sender::new(Leadership::default());
-        let shard = ShardHandle::new(inbox_sender.clone(), leadership.subscribe());
+        let (leadership, leadership_watch) = Leaderships::new(membership.groups.all());
+        let shard = ShardHandle::new(inbox_sender.clone(), leadership_watch);
         let data_dir = identity.data_dir.into();
         let known = Arc::clone(&membership);
         let handshake = Handshake::new(
@@ -510,7 +514,8 @@ async fn close_denied_when_reloaded(
 }
 
 async fn listen(port: &'static str, address: &Address) -> Result<TcpListener, StartError> {
-    TcpListener::bind(address.as_str()).await.map_err(|error| cannot_listen(port, address, error))
+    let listening = listener::listen(address.as_str()).await;
+    listening.map_err(|error| cannot_listen(port, address, error))
 }
 
 fn cannot_listen(port: &'static str, address: &Address, source: io::Error) -> StartError {

@@ -91,6 +91,11 @@ pub enum OfflineError {
          than what any member had"
     )]
     Removed { node: NodeId },
+    #[error(
+        "the data directory {} has the logs of {groups} groups, and this version recovers a cluster with one group only",
+        path.display()
+    )]
+    SeveralGroups { path: PathBuf, groups: u32 },
     #[error(transparent)]
     Identity(#[from] IdentityError),
     #[error(transparent)]

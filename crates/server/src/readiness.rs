@@ -9,7 +9,7 @@ use holdfast_proto::v1::{
     cluster_service_server, election_service_server, lock_service_server, operator_service_server,
     watch_service_server,
 };
-use holdfast_replica::{Leadership, NodeId};
+use holdfast_replica::{GroupId, Leadership, NodeId};
 use holdfast_service::AuditGate;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
@@ -22,8 +22,9 @@ use crate::peers::PeerLinks;
 use crate::shard::ShardHandle;
 use crate::stopping::Stopping;
 
-/// How soon a connection that came up is noticed, and how soon one that broke, or a loop that stands still; a change of leader
-/// is noticed at once. A node that serves looks seldom: to wake up is what an idle one costs.
+/// How soon a connection that came up is noticed, and how soon one that broke, or a loop that stands still. A change of
+/// leader of the root group is noticed at once, one of another group as these are. A node that serves looks seldom: to
+/// wake up is what an idle one costs.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 const LOOK_WHILE_SERVING_EVERY: Duration = Duration::from_millis(500);
 
@@ -67,6 +68,13 @@ impl Readiness {
             (None, Some(last)) if !inputs.is_reachable => Readiness::LastLeaderOutOfReach(last),
             (None, _) => Readiness::NoLeader,
         }
+    }
+
+    /// A node serves if it can serve all of its groups.
+    fn of_all(groups: impl IntoIterator<Item = Readiness>) -> Readiness {
+        let all: Vec<Readiness> = groups.into_iter().collect();
+        let obstacle = all.into_iter().find(|readiness| !readiness.is_serving());
+        obstacle.unwrap_or(Readiness::Serving)
     }
 
     /// A node that has no leader, for a reason that the other nodes may not have.
@@ -128,20 +136,26 @@ pub(crate) async fn keep_reporting(
     stopping: Stopping,
 ) {
     let ReadinessSources { shard, links, watchdog, metrics, audit } = sources;
-    let mut leadership = shard.watch_leadership();
+    let mut leaderships: Vec<_> =
+        shard.watch_leaderships().into_iter().map(|leadership| (leadership, None)).collect();
+    // The root group's.
+    let mut leadership = shard.watch_leadership(GroupId::FIRST);
     tell(&reporter, false).await;
-    let mut last_leader = None;
     loop {
-        let leadership_now = *leadership.borrow_and_update();
-        last_leader = leadership_now.leader.or(last_leader);
-        let now = Readiness::of(&ReadinessInputs {
-            leadership: leadership_now,
-            last_leader,
-            is_reachable: last_leader.is_some_and(|leader| links.reachable(leader)),
-            disk_is_full: metrics.disk_full.get() > 0,
-            audit_is_closed: audit.is_closed(),
-            loop_is_late: watchdog.is_late(),
+        drop(leadership.borrow_and_update());
+        let of_groups = leaderships.iter_mut().map(|(leadership, last_leader)| {
+            let leadership = *leadership.borrow();
+            *last_leader = leadership.leader.or(*last_leader);
+            Readiness::of(&ReadinessInputs {
+                leadership,
+                last_leader: *last_leader,
+                is_reachable: last_leader.is_some_and(|leader| links.reachable(leader)),
+                disk_is_full: metrics.disk_full.get() > 0,
+                audit_is_closed: audit.is_closed(),
+                loop_is_late: watchdog.is_late(),
+            })
         });
+        let now = Readiness::of_all(of_groups);
         let before = ready.send_replace(now);
         if before.is_serving() != now.is_serving() {
             tell(&reporter, now.is_serving()).await;
@@ -189,6 +203,13 @@ mod tests {
             assert_eq!(Readiness::of(&inputs), Readiness::DiskFull);
         }
         assert!(Readiness::DiskFull.to_string().contains("disk of this node is full"));
+    }
+
+    #[test]
+    fn a_node_serves_if_it_can_serve_all_of_its_groups() {
+        let (serving, leaderless) = (Readiness::Serving, Readiness::NoLeader);
+        assert_eq!(Readiness::of_all([serving, serving]), serving);
+        assert_eq!(Readiness::of_all([serving, leaderless, serving]), leaderless);
     }
 
     #[test]

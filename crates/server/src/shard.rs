@@ -9,6 +9,7 @@ mod effects;
 mod framed;
 mod inbox;
 mod inputs;
+mod leaderships;
 mod log;
 mod longest_queue;
 mod measure;
@@ -19,15 +20,15 @@ mod start;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use holdfast_engine::{Effect, Engine, LogError, Now, Obstacle, Step, StopCause};
 use holdfast_proto::plain::FrameWriter;
-use holdfast_replica::{Fatal, Leadership, NodeId, Replica};
+use holdfast_replica::{Fatal, GroupId, NodeId, Replica};
 use holdfast_service::PolicyInForce;
 use thiserror::Error;
-use tokio::sync::watch;
 
 pub(crate) use holdfast_engine::{
     Answer, CallRef, ChangeAnswer, CutOff, Delivery, LiveCall, Query, ReadAnswer, ReadData,
@@ -38,7 +39,8 @@ pub(crate) use holdfast_engine::{
 use self::digests::Digests;
 use self::framed::FramedConnections;
 pub(crate) use self::framed::{AfterVisit, Asked, Connection, EndedBy, Visit};
-pub(crate) use self::inbox::{FIRST_GROUP, GroupView, Input, OwnTable};
+pub(crate) use self::inbox::{GroupView, Input, OwnTable};
+pub(crate) use self::leaderships::Leaderships;
 use self::log::Log;
 use self::measure::{Levels, SnapshotTimes};
 pub(crate) use self::observer::Deferrable;
@@ -75,6 +77,15 @@ pub enum StopReason {
     Panicked,
 }
 
+/// Of one group.
+#[derive(Debug, Default)]
+struct LastElection {
+    /// The last term in which this node was elected.
+    won_term: u64,
+    /// The last known leader, and its term.
+    leader: (Option<NodeId>, u64),
+}
+
 struct Shard {
     engine: Engine<Observer>,
     /// Declared before `log`, so that it is dropped first: the log's background thread may block until the inbox has
@@ -89,11 +100,8 @@ struct Shard {
     wires: WiresIn,
     framed: FramedConnections,
     membership: Arc<Membership>,
-    leadership: watch::Sender<Leadership>,
-    /// The last term in which this node was elected.
-    won_term: u64,
-    /// The last known leader, and its term.
-    last_leader: (Option<NodeId>, u64),
+    leadership: Leaderships,
+    elections: BTreeMap<GroupId, LastElection>,
     events: Arc<EventRing>,
     /// Whether an audit file or Kafka needs the owners of all sessions after a snapshot was installed: the events that
     /// named them were skipped.
@@ -139,7 +147,8 @@ impl Shard {
 
     /// Gives the applied policy to the service. It compares one number if nothing has changed.
     fn publish_policy(&self) {
-        for (_, replica) in self.engine.replicas() {
+        // The root group's: with several groups, a node has no policy yet (`config/check.rs`).
+        if let Some(replica) = self.engine.replica(GroupId::FIRST) {
             self.policy.publish(replica.table().access());
         }
     }

@@ -10,7 +10,7 @@ use crate::shard::{self, Inbox, ShardHandle};
 pub(crate) fn inbox() -> (ShardHandle, Inbox, watch::Sender<Leadership>) {
     let (sender, inputs) = shard::inbox().unwrap();
     let leadership = watch::Sender::new(Leadership::default());
-    (ShardHandle::new(sender, leadership.subscribe()), inputs, leadership)
+    (ShardHandle::new(sender, leadership.subscribe().into()), inputs, leadership)
 }
 
 /// As a node does it of its own accord.

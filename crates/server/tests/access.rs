@@ -18,7 +18,7 @@ use holdfast_server::{AuthMode, bootstrap_token};
 use holdfast_service::{Front, Kind, Method, Verb};
 use support::every_method::{call_everything, with};
 use support::framed::{FramedClient, Received, acquire, heartbeat, opening, release};
-use support::secured::{Secured, bearer, framed_as, request, right};
+use support::secured::{Secured, bearer, framed_as, new_token, request, right};
 use support::{Client, Cluster, connect, eventually, http_request, new_session};
 
 fn grpc_methods() -> impl Iterator<Item = Method> {
@@ -68,6 +68,39 @@ async fn without_credentials_every_method_is_refused_except_probes() {
             let verb = if *method == Method::HttpAction { "POST" } else { "GET" };
             let (code, _) = http_request(&http, verb, &path, "", "").await;
             assert_eq!(code == 401, method.row().verb != Verb::Open, "{path}: {code}");
+        }
+    }
+}
+
+/// Why a node does not open a session for this framed stream.
+async fn denial_of_session(mut framed: FramedClient) -> Failure {
+    framed.send(plain::FRAME, &support::framed::frame(vec![opening(0)])).await;
+    match framed.next().await {
+        Received::End(failure) => failure,
+        said => panic!("not a denial: {said:?}"),
+    }
+}
+
+/// A follower may have an older policy, older keys or another clock than the leader.
+#[tokio::test(flavor = "multi_thread")]
+async fn only_the_denial_of_a_session_by_the_leader_is_final() {
+    let secured = Secured::start().await;
+    let (without_role, put) = new_token("without-role");
+    secured.change(request(vec![put])).await;
+    let leads_at = secured.cluster.address(secured.leader);
+    for node in [secured.leader, secured.follower] {
+        let address = secured.cluster.address(node);
+        let hint = if node == secured.leader { "" } else { &*leads_at };
+        let expected = (node != secured.leader, hint);
+        let without_token = denial_of_session(FramedClient::greet(&address).await).await;
+        let without_role = denial_of_session(framed_as(&address, &without_role).await).await;
+        let malformed = denial_of_session(framed_as(&address, "hft_0_x").await).await;
+        let mut client = connect(&address).await;
+        let frames = tokio_stream::once(support::framed::frame(vec![opening(0)]));
+        let mut answers = client.session(frames).await.unwrap().into_inner();
+        let by_call = Failure::from_status(&answers.message().await.unwrap_err());
+        for denial in [without_token, without_role, malformed, by_call] {
+            assert_eq!((denial.retryable, &*denial.leader), expected, "node {node}: {denial:?}");
         }
     }
 }

@@ -290,7 +290,12 @@ async fn a_node_changes_nothing_of_its_own_accord_and_no_refusal_tells_a_data_di
             protocol: peer_v1::Protocol::Internal.into(),
             ..Default::default()
         });
-        let mut action = Request::new(ForwardedAction { caller, method: method.into(), request });
+        let mut action = Request::new(ForwardedAction {
+            caller,
+            method: method.into(),
+            request,
+            ..Default::default()
+        });
         let ticket = MetadataValue::from_bytes(&ticket);
         action.metadata_mut().insert_bin("holdfast-ticket-bin", ticket);
         ForwardServiceClient::new(channel.clone())

@@ -215,7 +215,12 @@ async fn forward(channel: &Channel, ticket: Option<&[u8]>, principal: &str) -> V
     let mut client = ForwardServiceClient::new(channel.clone());
     let action = |method: &str, request: Vec<u8>| {
         with_ticket(
-            ForwardedAction { caller: caller.clone(), method: method.into(), request },
+            ForwardedAction {
+                caller: caller.clone(),
+                method: method.into(),
+                request,
+                ..Default::default()
+            },
             ticket,
         )
     };

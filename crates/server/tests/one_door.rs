@@ -136,7 +136,11 @@ fn open(session_id: &str) -> operation::Kind {
 
 fn resume(session_id: &str) -> operation::Kind {
     let session_id = session_id.to_owned();
-    operation::Kind::Resume(v1::ResumeSessionRequest { session_id, request_id: 100 })
+    operation::Kind::Resume(v1::ResumeSessionRequest {
+        session_id,
+        request_id: 100,
+        ..Default::default()
+    })
 }
 
 fn frame(kinds: Vec<operation::Kind>) -> v1::ClientFrame {

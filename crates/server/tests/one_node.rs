@@ -72,7 +72,8 @@ async fn a_lock_is_acquired_read_renewed_and_released() {
     let released = client.release(release).await.unwrap().into_inner();
     assert_eq!(released.outcome(), ReleaseOutcome::Released);
 
-    let close = CloseSessionRequest { session_id: session.clone(), request_id: 0 };
+    let close =
+        CloseSessionRequest { session_id: session.clone(), request_id: 0, ..Default::default() };
     client.close_session(close).await.unwrap();
     let gone = client.acquire(acquire(&session, 4, "wallet", 0)).await.unwrap_err();
     assert_eq!((gone.code(), reason(&gone).as_str()), (Code::NotFound, "unknown_session"));
@@ -105,7 +106,7 @@ async fn a_unary_acquire_waits_until_the_lock_is_free() {
     {
         tokio::task::yield_now().await;
     }
-    let close = CloseSessionRequest { session_id: first, request_id: 0 };
+    let close = CloseSessionRequest { session_id: first, request_id: 0, ..Default::default() };
     client.close_session(close).await.unwrap();
     let granted = timeout(PATIENCE, waiting).await.unwrap().unwrap();
     assert!(matches!(granted.outcome, Some(acquire_response::Outcome::Granted(_))), "{granted:?}");
@@ -142,8 +143,10 @@ async fn a_keep_alive_without_valid_sessions_keeps_none_alive() {
         (vec![session.clone(); 4_097], "names 4097 sessions; one takes 1 to 4096"),
         (vec![session.clone(), "nonsense".to_owned()], "32 lower-case hexadecimal digits"),
     ] {
-        let refused =
-            client.keep_alive_many(KeepAliveManyRequest { session_ids }).await.unwrap_err();
+        let refused = client
+            .keep_alive_many(KeepAliveManyRequest { session_ids, ..Default::default() })
+            .await
+            .unwrap_err();
         assert_eq!(
             (refused.code(), &*reason(&refused)),
             (Code::InvalidArgument, "invalid_session_id")
@@ -151,7 +154,10 @@ async fn a_keep_alive_without_valid_sessions_keeps_none_alive() {
         assert!(refused.message().contains(words), "{}", refused.message());
     }
     let session_ids = vec![session; 4_096];
-    let answer = client.keep_alive_many(KeepAliveManyRequest { session_ids }).await.unwrap();
+    let answer = client
+        .keep_alive_many(KeepAliveManyRequest { session_ids, ..Default::default() })
+        .await
+        .unwrap();
     assert_eq!(answer.into_inner().ttl_ms, vec![5_000; 4_096]);
 }
 
@@ -222,6 +228,7 @@ async fn a_stream_that_does_not_begin_with_its_session_ends_with_an_error() {
     let resume = holdfast_proto::v1::ResumeSessionRequest {
         session_id: support::new_session(),
         request_id: 1,
+        ..Default::default()
     };
     let mut stream =
         OnStream::begin(&mut client, String::new(), operation::Kind::Resume(resume)).await;

@@ -357,6 +357,7 @@ async fn every_call_of_the_peer_port_is_refused_to_a_caller_that_is_no_node() {
         method: Method::ShowAccess.path().unwrap().to_owned(),
         caller: Some(caller),
         request,
+        ..Default::default()
     };
     assert!(forward.forward(action.clone()).await.is_err());
     tried.insert("Forward");

@@ -84,7 +84,8 @@ async fn one_call_keeps_many_sessions_alive_through_any_node_and_returns_which_h
     let mut times = Vec::new();
     // All the others outlive the one that no request names.
     while support::find_session(&mut client, &silent).await.is_some() {
-        let request = KeepAliveManyRequest { session_ids: session_ids.clone() };
+        let request =
+            KeepAliveManyRequest { session_ids: session_ids.clone(), ..Default::default() };
         let answer = through_follower.keep_alive_many(request).await.unwrap().into_inner();
         assert_eq!(answer.ttl_ms, vec![TTL_MS; 10]);
         times.push(answer.logical_time_ms);
@@ -92,7 +93,10 @@ async fn one_call_keeps_many_sessions_alive_through_any_node_and_returns_which_h
     assert!(times.is_sorted() && times[0] < times[times.len() - 1], "{times:?}");
 
     let session_ids = vec![session_ids[0].clone(), silent, session_ids[1].clone()];
-    let answer = client.keep_alive_many(KeepAliveManyRequest { session_ids }).await.unwrap();
+    let answer = client
+        .keep_alive_many(KeepAliveManyRequest { session_ids, ..Default::default() })
+        .await
+        .unwrap();
     assert_eq!(answer.into_inner().ttl_ms, [TTL_MS, 0, TTL_MS]);
 }
 
@@ -139,6 +143,7 @@ async fn a_leader_that_stops_hands_over_and_its_clients_resume_elsewhere() {
     let resume = operation::Kind::Resume(ResumeSessionRequest {
         session_id: stream.session.clone(),
         request_id: 1,
+        ..Default::default()
     });
     eventually("the session is resumed elsewhere", async || {
         let mut client = cluster.client(other).await;

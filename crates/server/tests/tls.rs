@@ -443,6 +443,33 @@ async fn a_node_in_plaintext_stays_out_of_a_cluster_with_tls_which_goes_on() {
     client.take("a").await;
 }
 
+#[tokio::test]
+async fn callers_in_plaintext_that_stay_at_the_peer_port_make_room_for_newer_ones() {
+    const MORE_THAN_ONE_ADDRESS_MAY: usize = 300;
+    const PREFACE_AND_SETTINGS: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    let pki = Pki::new();
+    let cluster = Cluster::start_with(3, |config| pki.secure(config)).await;
+    let address = cluster.configs[0].nodes[0].peer.to_string();
+    let begun = Instant::now();
+    let mut callers = Vec::new();
+    for _ in 0..MORE_THAN_ONE_ADDRESS_MAY {
+        let mut socket = TcpStream::connect(&address).await.unwrap();
+        socket.write_all(PREFACE_AND_SETTINGS).await.unwrap();
+        callers.push(socket);
+    }
+    // The oldest is closed before its own time, 5 s, is over.
+    let mut oldest = callers.remove(0);
+    let until_closed =
+        async { while oldest.read(&mut [0; 256]).await.is_ok_and(|read| read > 0) {} };
+    timeout(PATIENCE, until_closed).await.expect("it stays");
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    // A node still gets in.
+    let two = pki.identity(&pki.node(2));
+    let words = peer_refusal(&pki, &cluster, &two, 3).await;
+    assert!(words.contains("says it is node 3"), "{words}");
+    drop(callers);
+}
+
 // ---- files ----
 
 fn start_error(pki: &Pki, change: impl Fn(&mut NodeConfig)) -> String {

@@ -47,13 +47,14 @@ impl<T> Admitted<T> {
     }
 }
 
-/// Is told of each action that is admitted.
+/// The service calls it for each action that it admits.
 pub type Observer = dyn Fn(&Caller, Method) + Send + Sync;
 
-/// Is told of each action that is denied, or would be if the mode were `required`; and of each that came too often.
+/// The service calls it for each action that it denies, or would deny in the mode `required`. It also calls it for each
+/// action that exceeds a rate.
 pub type DenialObserver = dyn Fn(&Caller, Method, &Failure) + Send + Sync;
 
-/// Says who shows this JWT.
+/// Checks a JWT and returns the identity of the client that presents it.
 pub type JwtVerifier = dyn Fn(&str) -> Result<(Identity, Credential), Failure> + Send + Sync;
 
 /// Cheap to clone.
@@ -86,7 +87,7 @@ impl Service {
         self
     }
 
-    /// While the audit file cannot be written, actions are refused as its mode says.
+    /// While this node cannot write its audit file, the service refuses the actions that `OnAuditFailure` names.
     #[must_use]
     pub fn with_audit(self, audit: Arc<AuditGate>) -> Service {
         Service { audit, ..self }
@@ -157,7 +158,8 @@ impl Service {
         }
     }
 
-    /// Room for one more request of this kind, for as long as the permit is held.
+    /// Takes a place for one more request of this kind. The place is free again when the permit is dropped. Fails if no
+    /// place is free.
     pub fn begin(&self, method: Method) -> Result<Permit, Failure> {
         self.limits.take(method.row().limit)
     }
@@ -196,7 +198,8 @@ impl Service {
         Ok(Authorised(()))
     }
 
-    /// Reports a denial. Front ends also call it for a caller with a wrong credential, whose action they did not decode.
+    /// Reports a denial. Front ends also call it for a caller with a wrong credential, whose action they did not
+    /// decode.
     pub fn note_denial(&self, caller: &Caller, method: Method, failure: &Failure) {
         if let Some(observer) = &self.denials {
             observer(caller, method, failure);

@@ -433,7 +433,7 @@ const (
 	// no map cannot know where, so it is an error to it.
 	Reason_REASON_WRONG_GROUP Reason = 103
 	// The locks of an acquire-all are in several groups of the cluster; nothing was done. Put the same `{tag}` into all
-	// their names.
+	// their names. Or the request concerns all groups, and this version does such a request in a cluster with one group only.
 	Reason_REASON_SEVERAL_GROUPS Reason = 104
 )
 
@@ -963,8 +963,11 @@ type OpenSessionRequest struct {
 	// How long the session outlives its broken stream. Default: the TTL. The end of a connection is no evidence that the client
 	// is dead, and a client may not notice it. So with a linger below the TTL a client must trust its locks for no longer
 	// than this after it sent the last request that was answered.
-	LingerMs      *uint64 `protobuf:"varint,4,opt,name=linger_ms,json=lingerMs,proto3,oneof" json:"linger_ms,omitempty"`
-	Owner         *Owner  `protobuf:"bytes,5,opt,name=owner,proto3" json:"owner,omitempty"`
+	LingerMs *uint64 `protobuf:"varint,4,opt,name=linger_ms,json=lingerMs,proto3,oneof" json:"linger_ms,omitempty"`
+	Owner    *Owner  `protobuf:"bytes,5,opt,name=owner,proto3" json:"owner,omitempty"`
+	// In which group the session is opened; 0 means the root group, 1. A session may be open in several groups under one id.
+	// Each of them ends it on its own. On the stream: all operations of the stream are for this group.
+	Group         uint32 `protobuf:"varint,6,opt,name=group,proto3" json:"group,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1034,6 +1037,13 @@ func (x *OpenSessionRequest) GetOwner() *Owner {
 	return nil
 }
 
+func (x *OpenSessionRequest) GetGroup() uint32 {
+	if x != nil {
+		return x.Group
+	}
+	return 0
+}
+
 type OpenSessionResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 16 hexadecimal digits: the start of the SHA-256 of the session id.
@@ -1048,7 +1058,9 @@ type OpenSessionResponse struct {
 	Leader string `protobuf:"bytes,6,opt,name=leader,proto3" json:"leader,omitempty"`
 	// The term of the node that answers. What was held in the efficiency tier under a token of another term
 	// has ended.
-	Term          uint64 `protobuf:"varint,7,opt,name=term,proto3" json:"term,omitempty"`
+	Term uint64 `protobuf:"varint,7,opt,name=term,proto3" json:"term,omitempty"`
+	// Which group owns which lock names. Absent while the cluster has one group, which owns all of them.
+	Map           *GroupMap `protobuf:"bytes,8,opt,name=map,proto3" json:"map,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1132,19 +1144,201 @@ func (x *OpenSessionResponse) GetTerm() uint64 {
 	return 0
 }
 
+func (x *OpenSessionResponse) GetMap() *GroupMap {
+	if x != nil {
+		return x.Map
+	}
+	return nil
+}
+
+// Which group owns which slots, as the node that answers knows it. A group refuses what it does not own (`wrong_group`), so
+// an outdated map makes a request slow, never wrong.
+type GroupMap struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The higher of two epochs is the newer map.
+	Epoch uint64 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// Each group once, in the order of their numbers.
+	Groups        []*GroupRoute `protobuf:"bytes,2,rep,name=groups,proto3" json:"groups,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupMap) Reset() {
+	*x = GroupMap{}
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupMap) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupMap) ProtoMessage() {}
+
+func (x *GroupMap) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupMap.ProtoReflect.Descriptor instead.
+func (*GroupMap) Descriptor() ([]byte, []int) {
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *GroupMap) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *GroupMap) GetGroups() []*GroupRoute {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
+type GroupRoute struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1 to 64.
+	Group uint32 `protobuf:"varint,1,opt,name=group,proto3" json:"group,omitempty"`
+	// The client address of the group's leader; empty if it is not known.
+	Leader string `protobuf:"bytes,2,opt,name=leader,proto3" json:"leader,omitempty"`
+	// Each of the 4,096 slots is in one run of one group.
+	Slots         []*SlotRun `protobuf:"bytes,3,rep,name=slots,proto3" json:"slots,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupRoute) Reset() {
+	*x = GroupRoute{}
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupRoute) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupRoute) ProtoMessage() {}
+
+func (x *GroupRoute) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupRoute.ProtoReflect.Descriptor instead.
+func (*GroupRoute) Descriptor() ([]byte, []int) {
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *GroupRoute) GetGroup() uint32 {
+	if x != nil {
+		return x.Group
+	}
+	return 0
+}
+
+func (x *GroupRoute) GetLeader() string {
+	if x != nil {
+		return x.Leader
+	}
+	return ""
+}
+
+func (x *GroupRoute) GetSlots() []*SlotRun {
+	if x != nil {
+		return x.Slots
+	}
+	return nil
+}
+
+// Slots that follow each other. The slot of a lock name is the CRC32C of its tag, or of the name, modulo 4,096.
+type SlotRun struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	First uint32                 `protobuf:"varint,1,opt,name=first,proto3" json:"first,omitempty"`
+	// At least 1.
+	Count         uint32 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SlotRun) Reset() {
+	*x = SlotRun{}
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SlotRun) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SlotRun) ProtoMessage() {}
+
+func (x *SlotRun) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SlotRun.ProtoReflect.Descriptor instead.
+func (*SlotRun) Descriptor() ([]byte, []int) {
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *SlotRun) GetFirst() uint32 {
+	if x != nil {
+		return x.First
+	}
+	return 0
+}
+
+func (x *SlotRun) GetCount() uint32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
 // Stream only: take up a session that was opened before, on a new stream.
 type ResumeSessionRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	SessionId string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// As in OpenSessionRequest.
-	RequestId     uint64 `protobuf:"varint,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	RequestId uint64 `protobuf:"varint,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// As in OpenSessionRequest.
+	Group         uint32 `protobuf:"varint,3,opt,name=group,proto3" json:"group,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ResumeSessionRequest) Reset() {
 	*x = ResumeSessionRequest{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[3]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1156,7 +1350,7 @@ func (x *ResumeSessionRequest) String() string {
 func (*ResumeSessionRequest) ProtoMessage() {}
 
 func (x *ResumeSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[3]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1169,7 +1363,7 @@ func (x *ResumeSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeSessionRequest.ProtoReflect.Descriptor instead.
 func (*ResumeSessionRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{3}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ResumeSessionRequest) GetSessionId() string {
@@ -1186,19 +1380,28 @@ func (x *ResumeSessionRequest) GetRequestId() uint64 {
 	return 0
 }
 
+func (x *ResumeSessionRequest) GetGroup() uint32 {
+	if x != nil {
+		return x.Group
+	}
+	return 0
+}
+
 // Answered after commit: then every replica knows the new deadline.
 type KeepAliveRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	SessionId     string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	RequestId     uint64                 `protobuf:"varint,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	AckedThrough  uint64                 `protobuf:"varint,3,opt,name=acked_through,json=ackedThrough,proto3" json:"acked_through,omitempty"`
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	SessionId    string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	RequestId    uint64                 `protobuf:"varint,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	AckedThrough uint64                 `protobuf:"varint,3,opt,name=acked_through,json=ackedThrough,proto3" json:"acked_through,omitempty"`
+	// Unary calls only: in which group the session is; 0 means the root group. On the stream it is the group of the stream.
+	Group         uint32 `protobuf:"varint,4,opt,name=group,proto3" json:"group,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *KeepAliveRequest) Reset() {
 	*x = KeepAliveRequest{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[4]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1210,7 +1413,7 @@ func (x *KeepAliveRequest) String() string {
 func (*KeepAliveRequest) ProtoMessage() {}
 
 func (x *KeepAliveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[4]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1223,7 +1426,7 @@ func (x *KeepAliveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepAliveRequest.ProtoReflect.Descriptor instead.
 func (*KeepAliveRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{4}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *KeepAliveRequest) GetSessionId() string {
@@ -1247,6 +1450,13 @@ func (x *KeepAliveRequest) GetAckedThrough() uint64 {
 	return 0
 }
 
+func (x *KeepAliveRequest) GetGroup() uint32 {
+	if x != nil {
+		return x.Group
+	}
+	return 0
+}
+
 type KeepAliveResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	LogicalTimeMs uint64                 `protobuf:"varint,1,opt,name=logical_time_ms,json=logicalTimeMs,proto3" json:"logical_time_ms,omitempty"`
@@ -1257,7 +1467,7 @@ type KeepAliveResponse struct {
 
 func (x *KeepAliveResponse) Reset() {
 	*x = KeepAliveResponse{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[5]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1269,7 +1479,7 @@ func (x *KeepAliveResponse) String() string {
 func (*KeepAliveResponse) ProtoMessage() {}
 
 func (x *KeepAliveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[5]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1282,7 +1492,7 @@ func (x *KeepAliveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepAliveResponse.ProtoReflect.Descriptor instead.
 func (*KeepAliveResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{5}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *KeepAliveResponse) GetLogicalTimeMs() uint64 {
@@ -1304,14 +1514,16 @@ type KeepAliveManyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1 to 4,096 of them. Ids that begin with the same eight digits stand side by side in the table, and take a third less of
 	// the nodes' time. A program that keeps many sessions draws those digits once, and the other 24 at random for each.
-	SessionIds    []string `protobuf:"bytes,1,rep,name=session_ids,json=sessionIds,proto3" json:"session_ids,omitempty"`
+	SessionIds []string `protobuf:"bytes,1,rep,name=session_ids,json=sessionIds,proto3" json:"session_ids,omitempty"`
+	// In which group the sessions are; 0 means the root group.
+	Group         uint32 `protobuf:"varint,2,opt,name=group,proto3" json:"group,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *KeepAliveManyRequest) Reset() {
 	*x = KeepAliveManyRequest{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[6]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1323,7 +1535,7 @@ func (x *KeepAliveManyRequest) String() string {
 func (*KeepAliveManyRequest) ProtoMessage() {}
 
 func (x *KeepAliveManyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[6]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1336,7 +1548,7 @@ func (x *KeepAliveManyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepAliveManyRequest.ProtoReflect.Descriptor instead.
 func (*KeepAliveManyRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{6}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *KeepAliveManyRequest) GetSessionIds() []string {
@@ -1344,6 +1556,13 @@ func (x *KeepAliveManyRequest) GetSessionIds() []string {
 		return x.SessionIds
 	}
 	return nil
+}
+
+func (x *KeepAliveManyRequest) GetGroup() uint32 {
+	if x != nil {
+		return x.Group
+	}
+	return 0
 }
 
 type KeepAliveManyResponse struct {
@@ -1358,7 +1577,7 @@ type KeepAliveManyResponse struct {
 
 func (x *KeepAliveManyResponse) Reset() {
 	*x = KeepAliveManyResponse{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[7]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1370,7 +1589,7 @@ func (x *KeepAliveManyResponse) String() string {
 func (*KeepAliveManyResponse) ProtoMessage() {}
 
 func (x *KeepAliveManyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[7]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1383,7 +1602,7 @@ func (x *KeepAliveManyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepAliveManyResponse.ProtoReflect.Descriptor instead.
 func (*KeepAliveManyResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{7}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *KeepAliveManyResponse) GetLogicalTimeMs() uint64 {
@@ -1401,16 +1620,18 @@ func (x *KeepAliveManyResponse) GetTtlMs() []uint64 {
 }
 
 type CloseSessionRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	SessionId     string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	RequestId     uint64                 `protobuf:"varint,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	SessionId string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	RequestId uint64                 `protobuf:"varint,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// As in KeepAliveRequest. The session goes on in other groups.
+	Group         uint32 `protobuf:"varint,3,opt,name=group,proto3" json:"group,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CloseSessionRequest) Reset() {
 	*x = CloseSessionRequest{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[8]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1422,7 +1643,7 @@ func (x *CloseSessionRequest) String() string {
 func (*CloseSessionRequest) ProtoMessage() {}
 
 func (x *CloseSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[8]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1435,7 +1656,7 @@ func (x *CloseSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseSessionRequest.ProtoReflect.Descriptor instead.
 func (*CloseSessionRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{8}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *CloseSessionRequest) GetSessionId() string {
@@ -1452,6 +1673,13 @@ func (x *CloseSessionRequest) GetRequestId() uint64 {
 	return 0
 }
 
+func (x *CloseSessionRequest) GetGroup() uint32 {
+	if x != nil {
+		return x.Group
+	}
+	return 0
+}
+
 type CloseSessionResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	LogicalTimeMs uint64                 `protobuf:"varint,1,opt,name=logical_time_ms,json=logicalTimeMs,proto3" json:"logical_time_ms,omitempty"`
@@ -1461,7 +1689,7 @@ type CloseSessionResponse struct {
 
 func (x *CloseSessionResponse) Reset() {
 	*x = CloseSessionResponse{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[9]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1473,7 +1701,7 @@ func (x *CloseSessionResponse) String() string {
 func (*CloseSessionResponse) ProtoMessage() {}
 
 func (x *CloseSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[9]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1486,7 +1714,7 @@ func (x *CloseSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseSessionResponse.ProtoReflect.Descriptor instead.
 func (*CloseSessionResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{9}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *CloseSessionResponse) GetLogicalTimeMs() uint64 {
@@ -1554,7 +1782,7 @@ type AcquireRequest struct {
 
 func (x *AcquireRequest) Reset() {
 	*x = AcquireRequest{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[10]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1566,7 +1794,7 @@ func (x *AcquireRequest) String() string {
 func (*AcquireRequest) ProtoMessage() {}
 
 func (x *AcquireRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[10]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1579,7 +1807,7 @@ func (x *AcquireRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcquireRequest.ProtoReflect.Descriptor instead.
 func (*AcquireRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{10}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *AcquireRequest) GetSessionId() string {
@@ -1734,7 +1962,7 @@ type AcquireResponse struct {
 
 func (x *AcquireResponse) Reset() {
 	*x = AcquireResponse{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[11]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1746,7 +1974,7 @@ func (x *AcquireResponse) String() string {
 func (*AcquireResponse) ProtoMessage() {}
 
 func (x *AcquireResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[11]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1759,7 +1987,7 @@ func (x *AcquireResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcquireResponse.ProtoReflect.Descriptor instead.
 func (*AcquireResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{11}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *AcquireResponse) GetLogicalTimeMs() uint64 {
@@ -1915,7 +2143,7 @@ type AcquireAllRequest struct {
 
 func (x *AcquireAllRequest) Reset() {
 	*x = AcquireAllRequest{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[12]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1927,7 +2155,7 @@ func (x *AcquireAllRequest) String() string {
 func (*AcquireAllRequest) ProtoMessage() {}
 
 func (x *AcquireAllRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[12]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1940,7 +2168,7 @@ func (x *AcquireAllRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcquireAllRequest.ProtoReflect.Descriptor instead.
 func (*AcquireAllRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{12}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *AcquireAllRequest) GetSessionId() string {
@@ -2066,7 +2294,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[13]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2078,7 +2306,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[13]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2091,7 +2319,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{13}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Member) GetName() string {
@@ -2125,7 +2353,7 @@ type Grants struct {
 
 func (x *Grants) Reset() {
 	*x = Grants{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[14]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2137,7 +2365,7 @@ func (x *Grants) String() string {
 func (*Grants) ProtoMessage() {}
 
 func (x *Grants) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[14]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2150,7 +2378,7 @@ func (x *Grants) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Grants.ProtoReflect.Descriptor instead.
 func (*Grants) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{14}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Grants) GetGrants() []*Grant {
@@ -2171,7 +2399,7 @@ type Deadlock struct {
 
 func (x *Deadlock) Reset() {
 	*x = Deadlock{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[15]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2183,7 +2411,7 @@ func (x *Deadlock) String() string {
 func (*Deadlock) ProtoMessage() {}
 
 func (x *Deadlock) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[15]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2196,7 +2424,7 @@ func (x *Deadlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Deadlock.ProtoReflect.Descriptor instead.
 func (*Deadlock) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{15}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Deadlock) GetCycle() []*CycleLink {
@@ -2218,7 +2446,7 @@ type CycleLink struct {
 
 func (x *CycleLink) Reset() {
 	*x = CycleLink{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[16]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2230,7 +2458,7 @@ func (x *CycleLink) String() string {
 func (*CycleLink) ProtoMessage() {}
 
 func (x *CycleLink) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[16]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2243,7 +2471,7 @@ func (x *CycleLink) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CycleLink.ProtoReflect.Descriptor instead.
 func (*CycleLink) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{16}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *CycleLink) GetPublicSessionId() string {
@@ -2278,7 +2506,7 @@ type Died struct {
 
 func (x *Died) Reset() {
 	*x = Died{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[17]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2290,7 +2518,7 @@ func (x *Died) String() string {
 func (*Died) ProtoMessage() {}
 
 func (x *Died) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[17]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2303,7 +2531,7 @@ func (x *Died) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Died.ProtoReflect.Descriptor instead.
 func (*Died) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{17}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Died) GetSinceMs() uint64 {
@@ -2336,7 +2564,7 @@ type ConvertRequest struct {
 
 func (x *ConvertRequest) Reset() {
 	*x = ConvertRequest{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[18]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2348,7 +2576,7 @@ func (x *ConvertRequest) String() string {
 func (*ConvertRequest) ProtoMessage() {}
 
 func (x *ConvertRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[18]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2361,7 +2589,7 @@ func (x *ConvertRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConvertRequest.ProtoReflect.Descriptor instead.
 func (*ConvertRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{18}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ConvertRequest) GetSessionId() string {
@@ -2466,7 +2694,7 @@ type Grant struct {
 
 func (x *Grant) Reset() {
 	*x = Grant{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[19]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2478,7 +2706,7 @@ func (x *Grant) String() string {
 func (*Grant) ProtoMessage() {}
 
 func (x *Grant) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[19]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2491,7 +2719,7 @@ func (x *Grant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Grant.ProtoReflect.Descriptor instead.
 func (*Grant) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{19}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Grant) GetName() string {
@@ -2558,7 +2786,7 @@ type Busy struct {
 
 func (x *Busy) Reset() {
 	*x = Busy{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[20]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2570,7 +2798,7 @@ func (x *Busy) String() string {
 func (*Busy) ProtoMessage() {}
 
 func (x *Busy) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[20]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2583,7 +2811,7 @@ func (x *Busy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Busy.ProtoReflect.Descriptor instead.
 func (*Busy) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{20}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{23}
 }
 
 type TimedOut struct {
@@ -2594,7 +2822,7 @@ type TimedOut struct {
 
 func (x *TimedOut) Reset() {
 	*x = TimedOut{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[21]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2606,7 +2834,7 @@ func (x *TimedOut) String() string {
 func (*TimedOut) ProtoMessage() {}
 
 func (x *TimedOut) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[21]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2619,7 +2847,7 @@ func (x *TimedOut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TimedOut.ProtoReflect.Descriptor instead.
 func (*TimedOut) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{21}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{24}
 }
 
 type Cancelled struct {
@@ -2630,7 +2858,7 @@ type Cancelled struct {
 
 func (x *Cancelled) Reset() {
 	*x = Cancelled{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[22]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2642,7 +2870,7 @@ func (x *Cancelled) String() string {
 func (*Cancelled) ProtoMessage() {}
 
 func (x *Cancelled) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[22]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2655,7 +2883,7 @@ func (x *Cancelled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cancelled.ProtoReflect.Descriptor instead.
 func (*Cancelled) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{22}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{25}
 }
 
 type CancelRequest struct {
@@ -2664,15 +2892,17 @@ type CancelRequest struct {
 	RequestId    uint64                 `protobuf:"varint,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	AckedThrough uint64                 `protobuf:"varint,3,opt,name=acked_through,json=ackedThrough,proto3" json:"acked_through,omitempty"`
 	// The request id of the acquire, acquire-all or convert.
-	Target        uint64 `protobuf:"varint,4,opt,name=target,proto3" json:"target,omitempty"`
-	Tier          Tier   `protobuf:"varint,5,opt,name=tier,proto3,enum=holdfast.v1.Tier" json:"tier,omitempty"`
+	Target uint64 `protobuf:"varint,4,opt,name=target,proto3" json:"target,omitempty"`
+	Tier   Tier   `protobuf:"varint,5,opt,name=tier,proto3,enum=holdfast.v1.Tier" json:"tier,omitempty"`
+	// As in KeepAliveRequest: the group that has the acquire.
+	Group         uint32 `protobuf:"varint,6,opt,name=group,proto3" json:"group,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[23]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2684,7 +2914,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[23]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2697,7 +2927,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{23}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *CancelRequest) GetSessionId() string {
@@ -2735,6 +2965,13 @@ func (x *CancelRequest) GetTier() Tier {
 	return Tier_TIER_UNSPECIFIED
 }
 
+func (x *CancelRequest) GetGroup() uint32 {
+	if x != nil {
+		return x.Group
+	}
+	return 0
+}
+
 type CancelResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	LogicalTimeMs uint64                 `protobuf:"varint,1,opt,name=logical_time_ms,json=logicalTimeMs,proto3" json:"logical_time_ms,omitempty"`
@@ -2751,7 +2988,7 @@ type CancelResponse struct {
 
 func (x *CancelResponse) Reset() {
 	*x = CancelResponse{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[24]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2763,7 +3000,7 @@ func (x *CancelResponse) String() string {
 func (*CancelResponse) ProtoMessage() {}
 
 func (x *CancelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[24]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2776,7 +3013,7 @@ func (x *CancelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelResponse.ProtoReflect.Descriptor instead.
 func (*CancelResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{24}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *CancelResponse) GetLogicalTimeMs() uint64 {
@@ -2869,7 +3106,7 @@ type AlreadyEnded struct {
 
 func (x *AlreadyEnded) Reset() {
 	*x = AlreadyEnded{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[25]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2881,7 +3118,7 @@ func (x *AlreadyEnded) String() string {
 func (*AlreadyEnded) ProtoMessage() {}
 
 func (x *AlreadyEnded) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[25]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2894,7 +3131,7 @@ func (x *AlreadyEnded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlreadyEnded.ProtoReflect.Descriptor instead.
 func (*AlreadyEnded) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{25}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{28}
 }
 
 type ReleaseRequest struct {
@@ -2914,7 +3151,7 @@ type ReleaseRequest struct {
 
 func (x *ReleaseRequest) Reset() {
 	*x = ReleaseRequest{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[26]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2926,7 +3163,7 @@ func (x *ReleaseRequest) String() string {
 func (*ReleaseRequest) ProtoMessage() {}
 
 func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[26]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2939,7 +3176,7 @@ func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{26}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ReleaseRequest) GetSessionId() string {
@@ -3003,7 +3240,7 @@ type ReleaseResponse struct {
 
 func (x *ReleaseResponse) Reset() {
 	*x = ReleaseResponse{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[27]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3015,7 +3252,7 @@ func (x *ReleaseResponse) String() string {
 func (*ReleaseResponse) ProtoMessage() {}
 
 func (x *ReleaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[27]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3028,7 +3265,7 @@ func (x *ReleaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{27}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ReleaseResponse) GetLogicalTimeMs() uint64 {
@@ -3070,7 +3307,7 @@ type RenewRequest struct {
 
 func (x *RenewRequest) Reset() {
 	*x = RenewRequest{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[28]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3082,7 +3319,7 @@ func (x *RenewRequest) String() string {
 func (*RenewRequest) ProtoMessage() {}
 
 func (x *RenewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[28]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3095,7 +3332,7 @@ func (x *RenewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
 func (*RenewRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{28}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *RenewRequest) GetSessionId() string {
@@ -3166,7 +3403,7 @@ type RenewResponse struct {
 
 func (x *RenewResponse) Reset() {
 	*x = RenewResponse{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[29]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3178,7 +3415,7 @@ func (x *RenewResponse) String() string {
 func (*RenewResponse) ProtoMessage() {}
 
 func (x *RenewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[29]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3191,7 +3428,7 @@ func (x *RenewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
 func (*RenewResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{29}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *RenewResponse) GetLogicalTimeMs() uint64 {
@@ -3232,7 +3469,7 @@ type ProclaimRequest struct {
 
 func (x *ProclaimRequest) Reset() {
 	*x = ProclaimRequest{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[30]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3244,7 +3481,7 @@ func (x *ProclaimRequest) String() string {
 func (*ProclaimRequest) ProtoMessage() {}
 
 func (x *ProclaimRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[30]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3257,7 +3494,7 @@ func (x *ProclaimRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProclaimRequest.ProtoReflect.Descriptor instead.
 func (*ProclaimRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{30}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ProclaimRequest) GetSessionId() string {
@@ -3325,7 +3562,7 @@ type ProclaimResponse struct {
 
 func (x *ProclaimResponse) Reset() {
 	*x = ProclaimResponse{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[31]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3337,7 +3574,7 @@ func (x *ProclaimResponse) String() string {
 func (*ProclaimResponse) ProtoMessage() {}
 
 func (x *ProclaimResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[31]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3350,7 +3587,7 @@ func (x *ProclaimResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProclaimResponse.ProtoReflect.Descriptor instead.
 func (*ProclaimResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{31}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ProclaimResponse) GetLogicalTimeMs() uint64 {
@@ -3376,7 +3613,7 @@ type TransferRequest struct {
 
 func (x *TransferRequest) Reset() {
 	*x = TransferRequest{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[32]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3388,7 +3625,7 @@ func (x *TransferRequest) String() string {
 func (*TransferRequest) ProtoMessage() {}
 
 func (x *TransferRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[32]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3401,7 +3638,7 @@ func (x *TransferRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferRequest.ProtoReflect.Descriptor instead.
 func (*TransferRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{32}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *TransferRequest) GetSessionId() string {
@@ -3464,7 +3701,7 @@ type TransferResponse struct {
 
 func (x *TransferResponse) Reset() {
 	*x = TransferResponse{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[33]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3476,7 +3713,7 @@ func (x *TransferResponse) String() string {
 func (*TransferResponse) ProtoMessage() {}
 
 func (x *TransferResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[33]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3489,7 +3726,7 @@ func (x *TransferResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferResponse.ProtoReflect.Descriptor instead.
 func (*TransferResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{33}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *TransferResponse) GetLogicalTimeMs() uint64 {
@@ -3519,7 +3756,7 @@ type ClientFrame struct {
 
 func (x *ClientFrame) Reset() {
 	*x = ClientFrame{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[34]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3531,7 +3768,7 @@ func (x *ClientFrame) String() string {
 func (*ClientFrame) ProtoMessage() {}
 
 func (x *ClientFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[34]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3544,7 +3781,7 @@ func (x *ClientFrame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientFrame.ProtoReflect.Descriptor instead.
 func (*ClientFrame) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{34}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ClientFrame) GetAckedThrough() uint64 {
@@ -3585,7 +3822,7 @@ type Operation struct {
 
 func (x *Operation) Reset() {
 	*x = Operation{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[35]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3597,7 +3834,7 @@ func (x *Operation) String() string {
 func (*Operation) ProtoMessage() {}
 
 func (x *Operation) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[35]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3610,7 +3847,7 @@ func (x *Operation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Operation.ProtoReflect.Descriptor instead.
 func (*Operation) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{35}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Operation) GetKind() isOperation_Kind {
@@ -3829,7 +4066,7 @@ type ServerFrame struct {
 
 func (x *ServerFrame) Reset() {
 	*x = ServerFrame{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[36]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3841,7 +4078,7 @@ func (x *ServerFrame) String() string {
 func (*ServerFrame) ProtoMessage() {}
 
 func (x *ServerFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[36]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3854,7 +4091,7 @@ func (x *ServerFrame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerFrame.ProtoReflect.Descriptor instead.
 func (*ServerFrame) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{36}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ServerFrame) GetAnswers() []*Answer {
@@ -3895,7 +4132,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[37]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3907,7 +4144,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[37]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3920,7 +4157,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{37}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Answer) GetRequestId() uint64 {
@@ -4142,14 +4379,16 @@ type Failure struct {
 	RetryAfterMs uint64 `protobuf:"varint,6,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"`
 	// Of `wrong_group` and `several_groups`: the epoch of the map by which the group refused; 0 otherwise. A client whose
 	// map is older fetches it again.
-	MapEpoch      uint64 `protobuf:"varint,7,opt,name=map_epoch,json=mapEpoch,proto3" json:"map_epoch,omitempty"`
+	MapEpoch uint64 `protobuf:"varint,7,opt,name=map_epoch,json=mapEpoch,proto3" json:"map_epoch,omitempty"`
+	// Of which group `leader` is the leader; 0: of the group of the request.
+	Group         uint32 `protobuf:"varint,8,opt,name=group,proto3" json:"group,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[38]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4161,7 +4400,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[38]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4174,7 +4413,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{38}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Failure) GetReason() Reason {
@@ -4226,6 +4465,13 @@ func (x *Failure) GetMapEpoch() uint64 {
 	return 0
 }
 
+func (x *Failure) GetGroup() uint32 {
+	if x != nil {
+		return x.Group
+	}
+	return 0
+}
+
 type Notice struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Kind:
@@ -4242,7 +4488,7 @@ type Notice struct {
 
 func (x *Notice) Reset() {
 	*x = Notice{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[39]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4254,7 +4500,7 @@ func (x *Notice) String() string {
 func (*Notice) ProtoMessage() {}
 
 func (x *Notice) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[39]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4267,7 +4513,7 @@ func (x *Notice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Notice.ProtoReflect.Descriptor instead.
 func (*Notice) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{39}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Notice) GetKind() isNotice_Kind {
@@ -4368,7 +4614,7 @@ type Queued struct {
 
 func (x *Queued) Reset() {
 	*x = Queued{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[40]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4380,7 +4626,7 @@ func (x *Queued) String() string {
 func (*Queued) ProtoMessage() {}
 
 func (x *Queued) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[40]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4393,7 +4639,7 @@ func (x *Queued) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Queued.ProtoReflect.Descriptor instead.
 func (*Queued) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{40}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Queued) GetRequestId() uint64 {
@@ -4427,7 +4673,7 @@ type HoldEnded struct {
 
 func (x *HoldEnded) Reset() {
 	*x = HoldEnded{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[41]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4439,7 +4685,7 @@ func (x *HoldEnded) String() string {
 func (*HoldEnded) ProtoMessage() {}
 
 func (x *HoldEnded) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[41]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4452,7 +4698,7 @@ func (x *HoldEnded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldEnded.ProtoReflect.Descriptor instead.
 func (*HoldEnded) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{41}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *HoldEnded) GetName() string {
@@ -4492,7 +4738,7 @@ type SessionEnded struct {
 
 func (x *SessionEnded) Reset() {
 	*x = SessionEnded{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[42]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4504,7 +4750,7 @@ func (x *SessionEnded) String() string {
 func (*SessionEnded) ProtoMessage() {}
 
 func (x *SessionEnded) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[42]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4517,7 +4763,7 @@ func (x *SessionEnded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionEnded.ProtoReflect.Descriptor instead.
 func (*SessionEnded) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{42}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SessionEnded) GetReason() EndReason {
@@ -4537,7 +4783,7 @@ type LeaderMoved struct {
 
 func (x *LeaderMoved) Reset() {
 	*x = LeaderMoved{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[43]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4549,7 +4795,7 @@ func (x *LeaderMoved) String() string {
 func (*LeaderMoved) ProtoMessage() {}
 
 func (x *LeaderMoved) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[43]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4562,7 +4808,7 @@ func (x *LeaderMoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaderMoved.ProtoReflect.Descriptor instead.
 func (*LeaderMoved) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{43}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *LeaderMoved) GetLeader() string {
@@ -4583,7 +4829,7 @@ type MembersChanged struct {
 
 func (x *MembersChanged) Reset() {
 	*x = MembersChanged{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[44]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4595,7 +4841,7 @@ func (x *MembersChanged) String() string {
 func (*MembersChanged) ProtoMessage() {}
 
 func (x *MembersChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[44]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4608,7 +4854,7 @@ func (x *MembersChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MembersChanged.ProtoReflect.Descriptor instead.
 func (*MembersChanged) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{44}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *MembersChanged) GetEndpoints() []string {
@@ -4630,7 +4876,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[45]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4642,7 +4888,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[45]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4655,7 +4901,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{45}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *StatusRequest) GetName() string {
@@ -4699,7 +4945,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[46]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4711,7 +4957,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[46]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4724,7 +4970,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{46}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *StatusResponse) GetName() string {
@@ -4825,7 +5071,7 @@ type EfficiencyStatus struct {
 
 func (x *EfficiencyStatus) Reset() {
 	*x = EfficiencyStatus{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[47]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4837,7 +5083,7 @@ func (x *EfficiencyStatus) String() string {
 func (*EfficiencyStatus) ProtoMessage() {}
 
 func (x *EfficiencyStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[47]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4850,7 +5096,7 @@ func (x *EfficiencyStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EfficiencyStatus.ProtoReflect.Descriptor instead.
 func (*EfficiencyStatus) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{47}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *EfficiencyStatus) GetHolders() []*Holder {
@@ -4894,7 +5140,7 @@ type Frozen struct {
 
 func (x *Frozen) Reset() {
 	*x = Frozen{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[48]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4906,7 +5152,7 @@ func (x *Frozen) String() string {
 func (*Frozen) ProtoMessage() {}
 
 func (x *Frozen) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[48]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4919,7 +5165,7 @@ func (x *Frozen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Frozen.ProtoReflect.Descriptor instead.
 func (*Frozen) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{48}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Frozen) GetPrefix() string {
@@ -4981,7 +5227,7 @@ type Holder struct {
 
 func (x *Holder) Reset() {
 	*x = Holder{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[49]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4993,7 +5239,7 @@ func (x *Holder) String() string {
 func (*Holder) ProtoMessage() {}
 
 func (x *Holder) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[49]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5006,7 +5252,7 @@ func (x *Holder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Holder.ProtoReflect.Descriptor instead.
 func (*Holder) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{49}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Holder) GetPublicSessionId() string {
@@ -5136,7 +5382,7 @@ type Waiter struct {
 
 func (x *Waiter) Reset() {
 	*x = Waiter{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[50]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5148,7 +5394,7 @@ func (x *Waiter) String() string {
 func (*Waiter) ProtoMessage() {}
 
 func (x *Waiter) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[50]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5161,7 +5407,7 @@ func (x *Waiter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Waiter.ProtoReflect.Descriptor instead.
 func (*Waiter) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{50}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Waiter) GetPublicSessionId() string {
@@ -5250,7 +5496,7 @@ type WhyRequest struct {
 
 func (x *WhyRequest) Reset() {
 	*x = WhyRequest{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[51]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5262,7 +5508,7 @@ func (x *WhyRequest) String() string {
 func (*WhyRequest) ProtoMessage() {}
 
 func (x *WhyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[51]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5275,7 +5521,7 @@ func (x *WhyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyRequest.ProtoReflect.Descriptor instead.
 func (*WhyRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{51}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *WhyRequest) GetName() string {
@@ -5306,7 +5552,7 @@ type WhyResponse struct {
 
 func (x *WhyResponse) Reset() {
 	*x = WhyResponse{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[52]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5318,7 +5564,7 @@ func (x *WhyResponse) String() string {
 func (*WhyResponse) ProtoMessage() {}
 
 func (x *WhyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[52]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5331,7 +5577,7 @@ func (x *WhyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyResponse.ProtoReflect.Descriptor instead.
 func (*WhyResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{52}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *WhyResponse) GetStatus() *StatusResponse {
@@ -5394,7 +5640,7 @@ type WaitLink struct {
 
 func (x *WaitLink) Reset() {
 	*x = WaitLink{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[53]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5406,7 +5652,7 @@ func (x *WaitLink) String() string {
 func (*WaitLink) ProtoMessage() {}
 
 func (x *WaitLink) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[53]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5419,7 +5665,7 @@ func (x *WaitLink) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitLink.ProtoReflect.Descriptor instead.
 func (*WaitLink) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{53}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *WaitLink) GetDepth() uint32 {
@@ -5476,7 +5722,7 @@ type ReservedLock struct {
 
 func (x *ReservedLock) Reset() {
 	*x = ReservedLock{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[54]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5488,7 +5734,7 @@ func (x *ReservedLock) String() string {
 func (*ReservedLock) ProtoMessage() {}
 
 func (x *ReservedLock) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[54]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5501,7 +5747,7 @@ func (x *ReservedLock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReservedLock.ProtoReflect.Descriptor instead.
 func (*ReservedLock) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{54}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ReservedLock) GetName() string {
@@ -5537,7 +5783,7 @@ type HoldTimes struct {
 
 func (x *HoldTimes) Reset() {
 	*x = HoldTimes{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[55]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5549,7 +5795,7 @@ func (x *HoldTimes) String() string {
 func (*HoldTimes) ProtoMessage() {}
 
 func (x *HoldTimes) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[55]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5562,7 +5808,7 @@ func (x *HoldTimes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldTimes.ProtoReflect.Descriptor instead.
 func (*HoldTimes) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{55}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *HoldTimes) GetHolds() uint32 {
@@ -5600,7 +5846,7 @@ type CheckTokenRequest struct {
 
 func (x *CheckTokenRequest) Reset() {
 	*x = CheckTokenRequest{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[56]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5612,7 +5858,7 @@ func (x *CheckTokenRequest) String() string {
 func (*CheckTokenRequest) ProtoMessage() {}
 
 func (x *CheckTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[56]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5625,7 +5871,7 @@ func (x *CheckTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckTokenRequest.ProtoReflect.Descriptor instead.
 func (*CheckTokenRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{56}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *CheckTokenRequest) GetName() string {
@@ -5670,7 +5916,7 @@ type CheckTokenResponse struct {
 
 func (x *CheckTokenResponse) Reset() {
 	*x = CheckTokenResponse{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[57]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5682,7 +5928,7 @@ func (x *CheckTokenResponse) String() string {
 func (*CheckTokenResponse) ProtoMessage() {}
 
 func (x *CheckTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[57]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5695,7 +5941,7 @@ func (x *CheckTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckTokenResponse.ProtoReflect.Descriptor instead.
 func (*CheckTokenResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{57}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *CheckTokenResponse) GetState() TokenState {
@@ -5747,7 +5993,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[58]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5759,7 +6005,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[58]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5772,7 +6018,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{58}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ListRequest) GetPrefix() string {
@@ -5838,7 +6084,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[59]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5850,7 +6096,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[59]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5863,7 +6109,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{59}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ListResponse) GetLocks() []*LockSummary {
@@ -5914,7 +6160,7 @@ type LockSummary struct {
 
 func (x *LockSummary) Reset() {
 	*x = LockSummary{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[60]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5926,7 +6172,7 @@ func (x *LockSummary) String() string {
 func (*LockSummary) ProtoMessage() {}
 
 func (x *LockSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[60]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5939,7 +6185,7 @@ func (x *LockSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LockSummary.ProtoReflect.Descriptor instead.
 func (*LockSummary) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{60}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *LockSummary) GetName() string {
@@ -6022,7 +6268,7 @@ type ListSessionsRequest struct {
 
 func (x *ListSessionsRequest) Reset() {
 	*x = ListSessionsRequest{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[61]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6034,7 +6280,7 @@ func (x *ListSessionsRequest) String() string {
 func (*ListSessionsRequest) ProtoMessage() {}
 
 func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[61]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6047,7 +6293,7 @@ func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsRequest.ProtoReflect.Descriptor instead.
 func (*ListSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{61}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ListSessionsRequest) GetPageSize() uint32 {
@@ -6075,7 +6321,7 @@ type ListSessionsResponse struct {
 
 func (x *ListSessionsResponse) Reset() {
 	*x = ListSessionsResponse{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[62]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6087,7 +6333,7 @@ func (x *ListSessionsResponse) String() string {
 func (*ListSessionsResponse) ProtoMessage() {}
 
 func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[62]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6100,7 +6346,7 @@ func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsResponse.ProtoReflect.Descriptor instead.
 func (*ListSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{62}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *ListSessionsResponse) GetSessions() []*SessionInfo {
@@ -6143,7 +6389,7 @@ type SessionInfo struct {
 
 func (x *SessionInfo) Reset() {
 	*x = SessionInfo{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[63]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6155,7 +6401,7 @@ func (x *SessionInfo) String() string {
 func (*SessionInfo) ProtoMessage() {}
 
 func (x *SessionInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[63]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6168,7 +6414,7 @@ func (x *SessionInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionInfo.ProtoReflect.Descriptor instead.
 func (*SessionInfo) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{63}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *SessionInfo) GetPublicId() string {
@@ -6247,7 +6493,7 @@ type ClusterStatusRequest struct {
 
 func (x *ClusterStatusRequest) Reset() {
 	*x = ClusterStatusRequest{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[64]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6259,7 +6505,7 @@ func (x *ClusterStatusRequest) String() string {
 func (*ClusterStatusRequest) ProtoMessage() {}
 
 func (x *ClusterStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[64]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6272,7 +6518,7 @@ func (x *ClusterStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterStatusRequest.ProtoReflect.Descriptor instead.
 func (*ClusterStatusRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{64}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *ClusterStatusRequest) GetWithDigests() bool {
@@ -6304,7 +6550,7 @@ type ClusterStatusResponse struct {
 
 func (x *ClusterStatusResponse) Reset() {
 	*x = ClusterStatusResponse{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[65]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6316,7 +6562,7 @@ func (x *ClusterStatusResponse) String() string {
 func (*ClusterStatusResponse) ProtoMessage() {}
 
 func (x *ClusterStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[65]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6329,7 +6575,7 @@ func (x *ClusterStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterStatusResponse.ProtoReflect.Descriptor instead.
 func (*ClusterStatusResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{65}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *ClusterStatusResponse) GetCluster() string {
@@ -6394,7 +6640,7 @@ type NodeStatus struct {
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[66]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6406,7 +6652,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[66]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6419,7 +6665,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{66}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *NodeStatus) GetId() uint64 {
@@ -6511,7 +6757,7 @@ type GroupStatus struct {
 
 func (x *GroupStatus) Reset() {
 	*x = GroupStatus{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[67]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6523,7 +6769,7 @@ func (x *GroupStatus) String() string {
 func (*GroupStatus) ProtoMessage() {}
 
 func (x *GroupStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[67]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6536,7 +6782,7 @@ func (x *GroupStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupStatus.ProtoReflect.Descriptor instead.
 func (*GroupStatus) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{67}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *GroupStatus) GetGroup() uint32 {
@@ -6675,7 +6921,7 @@ type Activity struct {
 
 func (x *Activity) Reset() {
 	*x = Activity{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[68]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6687,7 +6933,7 @@ func (x *Activity) String() string {
 func (*Activity) ProtoMessage() {}
 
 func (x *Activity) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[68]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6700,7 +6946,7 @@ func (x *Activity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Activity.ProtoReflect.Descriptor instead.
 func (*Activity) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{68}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *Activity) GetGranted() uint64 {
@@ -6756,7 +7002,7 @@ type WaitClass struct {
 
 func (x *WaitClass) Reset() {
 	*x = WaitClass{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[69]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6768,7 +7014,7 @@ func (x *WaitClass) String() string {
 func (*WaitClass) ProtoMessage() {}
 
 func (x *WaitClass) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[69]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6781,7 +7027,7 @@ func (x *WaitClass) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitClass.ProtoReflect.Descriptor instead.
 func (*WaitClass) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{69}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *WaitClass) GetUpToSeconds() float64 {
@@ -6810,7 +7056,7 @@ type ReplicaProgress struct {
 
 func (x *ReplicaProgress) Reset() {
 	*x = ReplicaProgress{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[70]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6822,7 +7068,7 @@ func (x *ReplicaProgress) String() string {
 func (*ReplicaProgress) ProtoMessage() {}
 
 func (x *ReplicaProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[70]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6835,7 +7081,7 @@ func (x *ReplicaProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaProgress.ProtoReflect.Descriptor instead.
 func (*ReplicaProgress) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{70}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *ReplicaProgress) GetNode() uint64 {
@@ -6868,7 +7114,7 @@ const file_holdfast_v1_holdfast_proto_rawDesc = "" +
 	"\vapplication\x18\x01 \x01(\tR\vapplication\x12\x12\n" +
 	"\x04host\x18\x02 \x01(\tR\x04host\x12\x10\n" +
 	"\x03pid\x18\x03 \x01(\rR\x03pid\x12\x12\n" +
-	"\x04note\x18\x04 \x01(\tR\x04note\"\xc3\x01\n" +
+	"\x04note\x18\x04 \x01(\tR\x04note\"\xd9\x01\n" +
 	"\x12OpenSessionRequest\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x1d\n" +
@@ -6876,9 +7122,10 @@ const file_holdfast_v1_holdfast_proto_rawDesc = "" +
 	"request_id\x18\x02 \x01(\x04R\trequestId\x12\x15\n" +
 	"\x06ttl_ms\x18\x03 \x01(\x04R\x05ttlMs\x12 \n" +
 	"\tlinger_ms\x18\x04 \x01(\x04H\x00R\blingerMs\x88\x01\x01\x12(\n" +
-	"\x05owner\x18\x05 \x01(\v2\x12.holdfast.v1.OwnerR\x05ownerB\f\n" +
+	"\x05owner\x18\x05 \x01(\v2\x12.holdfast.v1.OwnerR\x05owner\x12\x14\n" +
+	"\x05group\x18\x06 \x01(\rR\x05groupB\f\n" +
 	"\n" +
-	"_linger_ms\"\xd8\x01\n" +
+	"_linger_ms\"\x81\x02\n" +
 	"\x13OpenSessionResponse\x12\x1b\n" +
 	"\tpublic_id\x18\x01 \x01(\tR\bpublicId\x12\x15\n" +
 	"\x06ttl_ms\x18\x02 \x01(\x04R\x05ttlMs\x12\x1b\n" +
@@ -6886,32 +7133,48 @@ const file_holdfast_v1_holdfast_proto_rawDesc = "" +
 	"\x0flogical_time_ms\x18\x04 \x01(\x04R\rlogicalTimeMs\x12\x1c\n" +
 	"\tendpoints\x18\x05 \x03(\tR\tendpoints\x12\x16\n" +
 	"\x06leader\x18\x06 \x01(\tR\x06leader\x12\x12\n" +
-	"\x04term\x18\a \x01(\x04R\x04term\"T\n" +
+	"\x04term\x18\a \x01(\x04R\x04term\x12'\n" +
+	"\x03map\x18\b \x01(\v2\x15.holdfast.v1.GroupMapR\x03map\"Q\n" +
+	"\bGroupMap\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12/\n" +
+	"\x06groups\x18\x02 \x03(\v2\x17.holdfast.v1.GroupRouteR\x06groups\"f\n" +
+	"\n" +
+	"GroupRoute\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\rR\x05group\x12\x16\n" +
+	"\x06leader\x18\x02 \x01(\tR\x06leader\x12*\n" +
+	"\x05slots\x18\x03 \x03(\v2\x14.holdfast.v1.SlotRunR\x05slots\"5\n" +
+	"\aSlotRun\x12\x14\n" +
+	"\x05first\x18\x01 \x01(\rR\x05first\x12\x14\n" +
+	"\x05count\x18\x02 \x01(\rR\x05count\"j\n" +
 	"\x14ResumeSessionRequest\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x02 \x01(\x04R\trequestId\"u\n" +
+	"request_id\x18\x02 \x01(\x04R\trequestId\x12\x14\n" +
+	"\x05group\x18\x03 \x01(\rR\x05group\"\x8b\x01\n" +
 	"\x10KeepAliveRequest\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x02 \x01(\x04R\trequestId\x12#\n" +
-	"\racked_through\x18\x03 \x01(\x04R\fackedThrough\"R\n" +
+	"\racked_through\x18\x03 \x01(\x04R\fackedThrough\x12\x14\n" +
+	"\x05group\x18\x04 \x01(\rR\x05group\"R\n" +
 	"\x11KeepAliveResponse\x12&\n" +
 	"\x0flogical_time_ms\x18\x01 \x01(\x04R\rlogicalTimeMs\x12\x15\n" +
-	"\x06ttl_ms\x18\x02 \x01(\x04R\x05ttlMs\"7\n" +
+	"\x06ttl_ms\x18\x02 \x01(\x04R\x05ttlMs\"M\n" +
 	"\x14KeepAliveManyRequest\x12\x1f\n" +
 	"\vsession_ids\x18\x01 \x03(\tR\n" +
-	"sessionIds\"V\n" +
+	"sessionIds\x12\x14\n" +
+	"\x05group\x18\x02 \x01(\rR\x05group\"V\n" +
 	"\x15KeepAliveManyResponse\x12&\n" +
 	"\x0flogical_time_ms\x18\x01 \x01(\x04R\rlogicalTimeMs\x12\x15\n" +
-	"\x06ttl_ms\x18\x02 \x03(\x04R\x05ttlMs\"S\n" +
+	"\x06ttl_ms\x18\x02 \x03(\x04R\x05ttlMs\"i\n" +
 	"\x13CloseSessionRequest\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x02 \x01(\x04R\trequestId\">\n" +
+	"request_id\x18\x02 \x01(\x04R\trequestId\x12\x14\n" +
+	"\x05group\x18\x03 \x01(\rR\x05group\">\n" +
 	"\x14CloseSessionResponse\x12&\n" +
 	"\x0flogical_time_ms\x18\x01 \x01(\x04R\rlogicalTimeMs\"\xb0\x05\n" +
 	"\x0eAcquireRequest\x12\x1d\n" +
@@ -7019,7 +7282,7 @@ const file_holdfast_v1_holdfast_proto_rawDesc = "" +
 	"\x04Busy\"\n" +
 	"\n" +
 	"\bTimedOut\"\v\n" +
-	"\tCancelled\"\xb1\x01\n" +
+	"\tCancelled\"\xc7\x01\n" +
 	"\rCancelRequest\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x1d\n" +
@@ -7027,7 +7290,8 @@ const file_holdfast_v1_holdfast_proto_rawDesc = "" +
 	"request_id\x18\x02 \x01(\x04R\trequestId\x12#\n" +
 	"\racked_through\x18\x03 \x01(\x04R\fackedThrough\x12\x16\n" +
 	"\x06target\x18\x04 \x01(\x04R\x06target\x12%\n" +
-	"\x04tier\x18\x05 \x01(\x0e2\x11.holdfast.v1.TierR\x04tier\"\xc3\x02\n" +
+	"\x04tier\x18\x05 \x01(\x0e2\x11.holdfast.v1.TierR\x04tier\x12\x14\n" +
+	"\x05group\x18\x06 \x01(\rR\x05group\"\xc3\x02\n" +
 	"\x0eCancelResponse\x12&\n" +
 	"\x0flogical_time_ms\x18\x01 \x01(\x04R\rlogicalTimeMs\x126\n" +
 	"\tcancelled\x18\x02 \x01(\v2\x16.holdfast.v1.CancelledH\x00R\tcancelled\x12=\n" +
@@ -7137,7 +7401,7 @@ const file_holdfast_v1_holdfast_proto_rawDesc = "" +
 	"\bproclaim\x18\v \x01(\v2\x1d.holdfast.v1.ProclaimResponseH\x00R\bproclaim\x12;\n" +
 	"\btransfer\x18\f \x01(\v2\x1d.holdfast.v1.TransferResponseH\x00R\btransfer\x125\n" +
 	"\x06status\x18\r \x01(\v2\x1b.holdfast.v1.StatusResponseH\x00R\x06statusB\b\n" +
-	"\x06result\"\xf5\x01\n" +
+	"\x06result\"\x8b\x02\n" +
 	"\aFailure\x12+\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x13.holdfast.v1.ReasonR\x06reason\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x1c\n" +
@@ -7145,7 +7409,8 @@ const file_holdfast_v1_holdfast_proto_rawDesc = "" +
 	"\x11may_have_happened\x18\x04 \x01(\bR\x0fmayHaveHappened\x12\x16\n" +
 	"\x06leader\x18\x05 \x01(\tR\x06leader\x12$\n" +
 	"\x0eretry_after_ms\x18\x06 \x01(\x04R\fretryAfterMs\x12\x1b\n" +
-	"\tmap_epoch\x18\a \x01(\x04R\bmapEpoch\"\xc1\x02\n" +
+	"\tmap_epoch\x18\a \x01(\x04R\bmapEpoch\x12\x14\n" +
+	"\x05group\x18\b \x01(\rR\x05group\"\xc1\x02\n" +
 	"\x06Notice\x12-\n" +
 	"\x06queued\x18\x01 \x01(\v2\x13.holdfast.v1.QueuedH\x00R\x06queued\x127\n" +
 	"\n" +
@@ -7548,7 +7813,7 @@ func file_holdfast_v1_holdfast_proto_rawDescGZIP() []byte {
 }
 
 var file_holdfast_v1_holdfast_proto_enumTypes = make([]protoimpl.EnumInfo, 10)
-var file_holdfast_v1_holdfast_proto_msgTypes = make([]protoimpl.MessageInfo, 71)
+var file_holdfast_v1_holdfast_proto_msgTypes = make([]protoimpl.MessageInfo, 74)
 var file_holdfast_v1_holdfast_proto_goTypes = []any{
 	(Mode)(0),                     // 0: holdfast.v1.Mode
 	(Policy)(0),                   // 1: holdfast.v1.Policy
@@ -7563,219 +7828,225 @@ var file_holdfast_v1_holdfast_proto_goTypes = []any{
 	(*Owner)(nil),                 // 10: holdfast.v1.Owner
 	(*OpenSessionRequest)(nil),    // 11: holdfast.v1.OpenSessionRequest
 	(*OpenSessionResponse)(nil),   // 12: holdfast.v1.OpenSessionResponse
-	(*ResumeSessionRequest)(nil),  // 13: holdfast.v1.ResumeSessionRequest
-	(*KeepAliveRequest)(nil),      // 14: holdfast.v1.KeepAliveRequest
-	(*KeepAliveResponse)(nil),     // 15: holdfast.v1.KeepAliveResponse
-	(*KeepAliveManyRequest)(nil),  // 16: holdfast.v1.KeepAliveManyRequest
-	(*KeepAliveManyResponse)(nil), // 17: holdfast.v1.KeepAliveManyResponse
-	(*CloseSessionRequest)(nil),   // 18: holdfast.v1.CloseSessionRequest
-	(*CloseSessionResponse)(nil),  // 19: holdfast.v1.CloseSessionResponse
-	(*AcquireRequest)(nil),        // 20: holdfast.v1.AcquireRequest
-	(*AcquireResponse)(nil),       // 21: holdfast.v1.AcquireResponse
-	(*AcquireAllRequest)(nil),     // 22: holdfast.v1.AcquireAllRequest
-	(*Member)(nil),                // 23: holdfast.v1.Member
-	(*Grants)(nil),                // 24: holdfast.v1.Grants
-	(*Deadlock)(nil),              // 25: holdfast.v1.Deadlock
-	(*CycleLink)(nil),             // 26: holdfast.v1.CycleLink
-	(*Died)(nil),                  // 27: holdfast.v1.Died
-	(*ConvertRequest)(nil),        // 28: holdfast.v1.ConvertRequest
-	(*Grant)(nil),                 // 29: holdfast.v1.Grant
-	(*Busy)(nil),                  // 30: holdfast.v1.Busy
-	(*TimedOut)(nil),              // 31: holdfast.v1.TimedOut
-	(*Cancelled)(nil),             // 32: holdfast.v1.Cancelled
-	(*CancelRequest)(nil),         // 33: holdfast.v1.CancelRequest
-	(*CancelResponse)(nil),        // 34: holdfast.v1.CancelResponse
-	(*AlreadyEnded)(nil),          // 35: holdfast.v1.AlreadyEnded
-	(*ReleaseRequest)(nil),        // 36: holdfast.v1.ReleaseRequest
-	(*ReleaseResponse)(nil),       // 37: holdfast.v1.ReleaseResponse
-	(*RenewRequest)(nil),          // 38: holdfast.v1.RenewRequest
-	(*RenewResponse)(nil),         // 39: holdfast.v1.RenewResponse
-	(*ProclaimRequest)(nil),       // 40: holdfast.v1.ProclaimRequest
-	(*ProclaimResponse)(nil),      // 41: holdfast.v1.ProclaimResponse
-	(*TransferRequest)(nil),       // 42: holdfast.v1.TransferRequest
-	(*TransferResponse)(nil),      // 43: holdfast.v1.TransferResponse
-	(*ClientFrame)(nil),           // 44: holdfast.v1.ClientFrame
-	(*Operation)(nil),             // 45: holdfast.v1.Operation
-	(*ServerFrame)(nil),           // 46: holdfast.v1.ServerFrame
-	(*Answer)(nil),                // 47: holdfast.v1.Answer
-	(*Failure)(nil),               // 48: holdfast.v1.Failure
-	(*Notice)(nil),                // 49: holdfast.v1.Notice
-	(*Queued)(nil),                // 50: holdfast.v1.Queued
-	(*HoldEnded)(nil),             // 51: holdfast.v1.HoldEnded
-	(*SessionEnded)(nil),          // 52: holdfast.v1.SessionEnded
-	(*LeaderMoved)(nil),           // 53: holdfast.v1.LeaderMoved
-	(*MembersChanged)(nil),        // 54: holdfast.v1.MembersChanged
-	(*StatusRequest)(nil),         // 55: holdfast.v1.StatusRequest
-	(*StatusResponse)(nil),        // 56: holdfast.v1.StatusResponse
-	(*EfficiencyStatus)(nil),      // 57: holdfast.v1.EfficiencyStatus
-	(*Frozen)(nil),                // 58: holdfast.v1.Frozen
-	(*Holder)(nil),                // 59: holdfast.v1.Holder
-	(*Waiter)(nil),                // 60: holdfast.v1.Waiter
-	(*WhyRequest)(nil),            // 61: holdfast.v1.WhyRequest
-	(*WhyResponse)(nil),           // 62: holdfast.v1.WhyResponse
-	(*WaitLink)(nil),              // 63: holdfast.v1.WaitLink
-	(*ReservedLock)(nil),          // 64: holdfast.v1.ReservedLock
-	(*HoldTimes)(nil),             // 65: holdfast.v1.HoldTimes
-	(*CheckTokenRequest)(nil),     // 66: holdfast.v1.CheckTokenRequest
-	(*CheckTokenResponse)(nil),    // 67: holdfast.v1.CheckTokenResponse
-	(*ListRequest)(nil),           // 68: holdfast.v1.ListRequest
-	(*ListResponse)(nil),          // 69: holdfast.v1.ListResponse
-	(*LockSummary)(nil),           // 70: holdfast.v1.LockSummary
-	(*ListSessionsRequest)(nil),   // 71: holdfast.v1.ListSessionsRequest
-	(*ListSessionsResponse)(nil),  // 72: holdfast.v1.ListSessionsResponse
-	(*SessionInfo)(nil),           // 73: holdfast.v1.SessionInfo
-	(*ClusterStatusRequest)(nil),  // 74: holdfast.v1.ClusterStatusRequest
-	(*ClusterStatusResponse)(nil), // 75: holdfast.v1.ClusterStatusResponse
-	(*NodeStatus)(nil),            // 76: holdfast.v1.NodeStatus
-	(*GroupStatus)(nil),           // 77: holdfast.v1.GroupStatus
-	(*Activity)(nil),              // 78: holdfast.v1.Activity
-	(*WaitClass)(nil),             // 79: holdfast.v1.WaitClass
-	(*ReplicaProgress)(nil),       // 80: holdfast.v1.ReplicaProgress
+	(*GroupMap)(nil),              // 13: holdfast.v1.GroupMap
+	(*GroupRoute)(nil),            // 14: holdfast.v1.GroupRoute
+	(*SlotRun)(nil),               // 15: holdfast.v1.SlotRun
+	(*ResumeSessionRequest)(nil),  // 16: holdfast.v1.ResumeSessionRequest
+	(*KeepAliveRequest)(nil),      // 17: holdfast.v1.KeepAliveRequest
+	(*KeepAliveResponse)(nil),     // 18: holdfast.v1.KeepAliveResponse
+	(*KeepAliveManyRequest)(nil),  // 19: holdfast.v1.KeepAliveManyRequest
+	(*KeepAliveManyResponse)(nil), // 20: holdfast.v1.KeepAliveManyResponse
+	(*CloseSessionRequest)(nil),   // 21: holdfast.v1.CloseSessionRequest
+	(*CloseSessionResponse)(nil),  // 22: holdfast.v1.CloseSessionResponse
+	(*AcquireRequest)(nil),        // 23: holdfast.v1.AcquireRequest
+	(*AcquireResponse)(nil),       // 24: holdfast.v1.AcquireResponse
+	(*AcquireAllRequest)(nil),     // 25: holdfast.v1.AcquireAllRequest
+	(*Member)(nil),                // 26: holdfast.v1.Member
+	(*Grants)(nil),                // 27: holdfast.v1.Grants
+	(*Deadlock)(nil),              // 28: holdfast.v1.Deadlock
+	(*CycleLink)(nil),             // 29: holdfast.v1.CycleLink
+	(*Died)(nil),                  // 30: holdfast.v1.Died
+	(*ConvertRequest)(nil),        // 31: holdfast.v1.ConvertRequest
+	(*Grant)(nil),                 // 32: holdfast.v1.Grant
+	(*Busy)(nil),                  // 33: holdfast.v1.Busy
+	(*TimedOut)(nil),              // 34: holdfast.v1.TimedOut
+	(*Cancelled)(nil),             // 35: holdfast.v1.Cancelled
+	(*CancelRequest)(nil),         // 36: holdfast.v1.CancelRequest
+	(*CancelResponse)(nil),        // 37: holdfast.v1.CancelResponse
+	(*AlreadyEnded)(nil),          // 38: holdfast.v1.AlreadyEnded
+	(*ReleaseRequest)(nil),        // 39: holdfast.v1.ReleaseRequest
+	(*ReleaseResponse)(nil),       // 40: holdfast.v1.ReleaseResponse
+	(*RenewRequest)(nil),          // 41: holdfast.v1.RenewRequest
+	(*RenewResponse)(nil),         // 42: holdfast.v1.RenewResponse
+	(*ProclaimRequest)(nil),       // 43: holdfast.v1.ProclaimRequest
+	(*ProclaimResponse)(nil),      // 44: holdfast.v1.ProclaimResponse
+	(*TransferRequest)(nil),       // 45: holdfast.v1.TransferRequest
+	(*TransferResponse)(nil),      // 46: holdfast.v1.TransferResponse
+	(*ClientFrame)(nil),           // 47: holdfast.v1.ClientFrame
+	(*Operation)(nil),             // 48: holdfast.v1.Operation
+	(*ServerFrame)(nil),           // 49: holdfast.v1.ServerFrame
+	(*Answer)(nil),                // 50: holdfast.v1.Answer
+	(*Failure)(nil),               // 51: holdfast.v1.Failure
+	(*Notice)(nil),                // 52: holdfast.v1.Notice
+	(*Queued)(nil),                // 53: holdfast.v1.Queued
+	(*HoldEnded)(nil),             // 54: holdfast.v1.HoldEnded
+	(*SessionEnded)(nil),          // 55: holdfast.v1.SessionEnded
+	(*LeaderMoved)(nil),           // 56: holdfast.v1.LeaderMoved
+	(*MembersChanged)(nil),        // 57: holdfast.v1.MembersChanged
+	(*StatusRequest)(nil),         // 58: holdfast.v1.StatusRequest
+	(*StatusResponse)(nil),        // 59: holdfast.v1.StatusResponse
+	(*EfficiencyStatus)(nil),      // 60: holdfast.v1.EfficiencyStatus
+	(*Frozen)(nil),                // 61: holdfast.v1.Frozen
+	(*Holder)(nil),                // 62: holdfast.v1.Holder
+	(*Waiter)(nil),                // 63: holdfast.v1.Waiter
+	(*WhyRequest)(nil),            // 64: holdfast.v1.WhyRequest
+	(*WhyResponse)(nil),           // 65: holdfast.v1.WhyResponse
+	(*WaitLink)(nil),              // 66: holdfast.v1.WaitLink
+	(*ReservedLock)(nil),          // 67: holdfast.v1.ReservedLock
+	(*HoldTimes)(nil),             // 68: holdfast.v1.HoldTimes
+	(*CheckTokenRequest)(nil),     // 69: holdfast.v1.CheckTokenRequest
+	(*CheckTokenResponse)(nil),    // 70: holdfast.v1.CheckTokenResponse
+	(*ListRequest)(nil),           // 71: holdfast.v1.ListRequest
+	(*ListResponse)(nil),          // 72: holdfast.v1.ListResponse
+	(*LockSummary)(nil),           // 73: holdfast.v1.LockSummary
+	(*ListSessionsRequest)(nil),   // 74: holdfast.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),  // 75: holdfast.v1.ListSessionsResponse
+	(*SessionInfo)(nil),           // 76: holdfast.v1.SessionInfo
+	(*ClusterStatusRequest)(nil),  // 77: holdfast.v1.ClusterStatusRequest
+	(*ClusterStatusResponse)(nil), // 78: holdfast.v1.ClusterStatusResponse
+	(*NodeStatus)(nil),            // 79: holdfast.v1.NodeStatus
+	(*GroupStatus)(nil),           // 80: holdfast.v1.GroupStatus
+	(*Activity)(nil),              // 81: holdfast.v1.Activity
+	(*WaitClass)(nil),             // 82: holdfast.v1.WaitClass
+	(*ReplicaProgress)(nil),       // 83: holdfast.v1.ReplicaProgress
 }
 var file_holdfast_v1_holdfast_proto_depIdxs = []int32{
 	10,  // 0: holdfast.v1.OpenSessionRequest.owner:type_name -> holdfast.v1.Owner
-	0,   // 1: holdfast.v1.AcquireRequest.mode:type_name -> holdfast.v1.Mode
-	1,   // 2: holdfast.v1.AcquireRequest.policy:type_name -> holdfast.v1.Policy
-	2,   // 3: holdfast.v1.AcquireRequest.tier:type_name -> holdfast.v1.Tier
-	29,  // 4: holdfast.v1.AcquireResponse.granted:type_name -> holdfast.v1.Grant
-	30,  // 5: holdfast.v1.AcquireResponse.busy:type_name -> holdfast.v1.Busy
-	31,  // 6: holdfast.v1.AcquireResponse.timed_out:type_name -> holdfast.v1.TimedOut
-	32,  // 7: holdfast.v1.AcquireResponse.cancelled:type_name -> holdfast.v1.Cancelled
-	25,  // 8: holdfast.v1.AcquireResponse.deadlock:type_name -> holdfast.v1.Deadlock
-	27,  // 9: holdfast.v1.AcquireResponse.died:type_name -> holdfast.v1.Died
-	24,  // 10: holdfast.v1.AcquireResponse.all_granted:type_name -> holdfast.v1.Grants
-	23,  // 11: holdfast.v1.AcquireAllRequest.members:type_name -> holdfast.v1.Member
-	1,   // 12: holdfast.v1.AcquireAllRequest.policy:type_name -> holdfast.v1.Policy
-	2,   // 13: holdfast.v1.AcquireAllRequest.tier:type_name -> holdfast.v1.Tier
-	0,   // 14: holdfast.v1.Member.mode:type_name -> holdfast.v1.Mode
-	29,  // 15: holdfast.v1.Grants.grants:type_name -> holdfast.v1.Grant
-	26,  // 16: holdfast.v1.Deadlock.cycle:type_name -> holdfast.v1.CycleLink
-	0,   // 17: holdfast.v1.ConvertRequest.mode:type_name -> holdfast.v1.Mode
-	1,   // 18: holdfast.v1.ConvertRequest.policy:type_name -> holdfast.v1.Policy
-	2,   // 19: holdfast.v1.ConvertRequest.tier:type_name -> holdfast.v1.Tier
-	3,   // 20: holdfast.v1.Grant.guarantee:type_name -> holdfast.v1.Guarantee
-	0,   // 21: holdfast.v1.Grant.mode:type_name -> holdfast.v1.Mode
-	2,   // 22: holdfast.v1.CancelRequest.tier:type_name -> holdfast.v1.Tier
-	32,  // 23: holdfast.v1.CancelResponse.cancelled:type_name -> holdfast.v1.Cancelled
-	29,  // 24: holdfast.v1.CancelResponse.already_granted:type_name -> holdfast.v1.Grant
-	35,  // 25: holdfast.v1.CancelResponse.already_ended:type_name -> holdfast.v1.AlreadyEnded
-	24,  // 26: holdfast.v1.CancelResponse.all_already_granted:type_name -> holdfast.v1.Grants
-	2,   // 27: holdfast.v1.ReleaseRequest.tier:type_name -> holdfast.v1.Tier
-	4,   // 28: holdfast.v1.ReleaseResponse.outcome:type_name -> holdfast.v1.ReleaseOutcome
-	2,   // 29: holdfast.v1.RenewRequest.tier:type_name -> holdfast.v1.Tier
-	2,   // 30: holdfast.v1.ProclaimRequest.tier:type_name -> holdfast.v1.Tier
-	2,   // 31: holdfast.v1.TransferRequest.tier:type_name -> holdfast.v1.Tier
-	45,  // 32: holdfast.v1.ClientFrame.operations:type_name -> holdfast.v1.Operation
-	11,  // 33: holdfast.v1.Operation.open:type_name -> holdfast.v1.OpenSessionRequest
-	13,  // 34: holdfast.v1.Operation.resume:type_name -> holdfast.v1.ResumeSessionRequest
-	14,  // 35: holdfast.v1.Operation.keep_alive:type_name -> holdfast.v1.KeepAliveRequest
-	18,  // 36: holdfast.v1.Operation.close:type_name -> holdfast.v1.CloseSessionRequest
-	20,  // 37: holdfast.v1.Operation.acquire:type_name -> holdfast.v1.AcquireRequest
-	33,  // 38: holdfast.v1.Operation.cancel:type_name -> holdfast.v1.CancelRequest
-	36,  // 39: holdfast.v1.Operation.release:type_name -> holdfast.v1.ReleaseRequest
-	38,  // 40: holdfast.v1.Operation.renew:type_name -> holdfast.v1.RenewRequest
-	22,  // 41: holdfast.v1.Operation.acquire_all:type_name -> holdfast.v1.AcquireAllRequest
-	28,  // 42: holdfast.v1.Operation.convert:type_name -> holdfast.v1.ConvertRequest
-	40,  // 43: holdfast.v1.Operation.proclaim:type_name -> holdfast.v1.ProclaimRequest
-	42,  // 44: holdfast.v1.Operation.transfer:type_name -> holdfast.v1.TransferRequest
-	55,  // 45: holdfast.v1.Operation.status:type_name -> holdfast.v1.StatusRequest
-	47,  // 46: holdfast.v1.ServerFrame.answers:type_name -> holdfast.v1.Answer
-	49,  // 47: holdfast.v1.ServerFrame.notices:type_name -> holdfast.v1.Notice
-	12,  // 48: holdfast.v1.Answer.open:type_name -> holdfast.v1.OpenSessionResponse
-	15,  // 49: holdfast.v1.Answer.keep_alive:type_name -> holdfast.v1.KeepAliveResponse
-	19,  // 50: holdfast.v1.Answer.close:type_name -> holdfast.v1.CloseSessionResponse
-	21,  // 51: holdfast.v1.Answer.acquire:type_name -> holdfast.v1.AcquireResponse
-	34,  // 52: holdfast.v1.Answer.cancel:type_name -> holdfast.v1.CancelResponse
-	37,  // 53: holdfast.v1.Answer.release:type_name -> holdfast.v1.ReleaseResponse
-	39,  // 54: holdfast.v1.Answer.renew:type_name -> holdfast.v1.RenewResponse
-	48,  // 55: holdfast.v1.Answer.failure:type_name -> holdfast.v1.Failure
-	12,  // 56: holdfast.v1.Answer.resume:type_name -> holdfast.v1.OpenSessionResponse
-	41,  // 57: holdfast.v1.Answer.proclaim:type_name -> holdfast.v1.ProclaimResponse
-	43,  // 58: holdfast.v1.Answer.transfer:type_name -> holdfast.v1.TransferResponse
-	56,  // 59: holdfast.v1.Answer.status:type_name -> holdfast.v1.StatusResponse
-	5,   // 60: holdfast.v1.Failure.reason:type_name -> holdfast.v1.Reason
-	50,  // 61: holdfast.v1.Notice.queued:type_name -> holdfast.v1.Queued
-	51,  // 62: holdfast.v1.Notice.hold_ended:type_name -> holdfast.v1.HoldEnded
-	52,  // 63: holdfast.v1.Notice.session_ended:type_name -> holdfast.v1.SessionEnded
-	53,  // 64: holdfast.v1.Notice.leader_moved:type_name -> holdfast.v1.LeaderMoved
-	54,  // 65: holdfast.v1.Notice.members_changed:type_name -> holdfast.v1.MembersChanged
-	6,   // 66: holdfast.v1.HoldEnded.reason:type_name -> holdfast.v1.EndReason
-	6,   // 67: holdfast.v1.SessionEnded.reason:type_name -> holdfast.v1.EndReason
-	59,  // 68: holdfast.v1.StatusResponse.holders:type_name -> holdfast.v1.Holder
-	60,  // 69: holdfast.v1.StatusResponse.waiters:type_name -> holdfast.v1.Waiter
-	58,  // 70: holdfast.v1.StatusResponse.frozen:type_name -> holdfast.v1.Frozen
-	57,  // 71: holdfast.v1.StatusResponse.efficiency:type_name -> holdfast.v1.EfficiencyStatus
-	59,  // 72: holdfast.v1.EfficiencyStatus.holders:type_name -> holdfast.v1.Holder
-	60,  // 73: holdfast.v1.EfficiencyStatus.waiters:type_name -> holdfast.v1.Waiter
-	10,  // 74: holdfast.v1.Holder.owner:type_name -> holdfast.v1.Owner
-	0,   // 75: holdfast.v1.Holder.mode:type_name -> holdfast.v1.Mode
-	10,  // 76: holdfast.v1.Waiter.owner:type_name -> holdfast.v1.Owner
-	0,   // 77: holdfast.v1.Waiter.mode:type_name -> holdfast.v1.Mode
-	56,  // 78: holdfast.v1.WhyResponse.status:type_name -> holdfast.v1.StatusResponse
-	63,  // 79: holdfast.v1.WhyResponse.chain:type_name -> holdfast.v1.WaitLink
-	64,  // 80: holdfast.v1.WhyResponse.reserved:type_name -> holdfast.v1.ReservedLock
-	65,  // 81: holdfast.v1.WhyResponse.hold_times:type_name -> holdfast.v1.HoldTimes
-	60,  // 82: holdfast.v1.WaitLink.waiter:type_name -> holdfast.v1.Waiter
-	59,  // 83: holdfast.v1.WaitLink.holders:type_name -> holdfast.v1.Holder
-	10,  // 84: holdfast.v1.ReservedLock.owner:type_name -> holdfast.v1.Owner
-	2,   // 85: holdfast.v1.CheckTokenRequest.tier:type_name -> holdfast.v1.Tier
-	7,   // 86: holdfast.v1.CheckTokenResponse.state:type_name -> holdfast.v1.TokenState
-	3,   // 87: holdfast.v1.CheckTokenResponse.guarantee:type_name -> holdfast.v1.Guarantee
-	8,   // 88: holdfast.v1.ListRequest.order:type_name -> holdfast.v1.ListOrder
-	70,  // 89: holdfast.v1.ListResponse.locks:type_name -> holdfast.v1.LockSummary
-	0,   // 90: holdfast.v1.LockSummary.mode:type_name -> holdfast.v1.Mode
-	10,  // 91: holdfast.v1.LockSummary.owner:type_name -> holdfast.v1.Owner
-	73,  // 92: holdfast.v1.ListSessionsResponse.sessions:type_name -> holdfast.v1.SessionInfo
-	10,  // 93: holdfast.v1.SessionInfo.owner:type_name -> holdfast.v1.Owner
-	76,  // 94: holdfast.v1.ClusterStatusResponse.nodes:type_name -> holdfast.v1.NodeStatus
-	77,  // 95: holdfast.v1.ClusterStatusResponse.groups:type_name -> holdfast.v1.GroupStatus
-	9,   // 96: holdfast.v1.NodeStatus.role:type_name -> holdfast.v1.NodeRole
-	80,  // 97: holdfast.v1.GroupStatus.replicas:type_name -> holdfast.v1.ReplicaProgress
-	78,  // 98: holdfast.v1.GroupStatus.activity:type_name -> holdfast.v1.Activity
-	79,  // 99: holdfast.v1.Activity.wait_classes:type_name -> holdfast.v1.WaitClass
-	44,  // 100: holdfast.v1.LockService.Session:input_type -> holdfast.v1.ClientFrame
-	11,  // 101: holdfast.v1.LockService.OpenSession:input_type -> holdfast.v1.OpenSessionRequest
-	14,  // 102: holdfast.v1.LockService.KeepAlive:input_type -> holdfast.v1.KeepAliveRequest
-	16,  // 103: holdfast.v1.LockService.KeepAliveMany:input_type -> holdfast.v1.KeepAliveManyRequest
-	18,  // 104: holdfast.v1.LockService.CloseSession:input_type -> holdfast.v1.CloseSessionRequest
-	20,  // 105: holdfast.v1.LockService.Acquire:input_type -> holdfast.v1.AcquireRequest
-	22,  // 106: holdfast.v1.LockService.AcquireAll:input_type -> holdfast.v1.AcquireAllRequest
-	28,  // 107: holdfast.v1.LockService.Convert:input_type -> holdfast.v1.ConvertRequest
-	33,  // 108: holdfast.v1.LockService.Cancel:input_type -> holdfast.v1.CancelRequest
-	36,  // 109: holdfast.v1.LockService.Release:input_type -> holdfast.v1.ReleaseRequest
-	38,  // 110: holdfast.v1.LockService.Renew:input_type -> holdfast.v1.RenewRequest
-	40,  // 111: holdfast.v1.LockService.Proclaim:input_type -> holdfast.v1.ProclaimRequest
-	42,  // 112: holdfast.v1.LockService.Transfer:input_type -> holdfast.v1.TransferRequest
-	55,  // 113: holdfast.v1.LockService.Status:input_type -> holdfast.v1.StatusRequest
-	68,  // 114: holdfast.v1.LockService.List:input_type -> holdfast.v1.ListRequest
-	71,  // 115: holdfast.v1.LockService.ListSessions:input_type -> holdfast.v1.ListSessionsRequest
-	61,  // 116: holdfast.v1.LockService.Why:input_type -> holdfast.v1.WhyRequest
-	66,  // 117: holdfast.v1.LockService.CheckToken:input_type -> holdfast.v1.CheckTokenRequest
-	74,  // 118: holdfast.v1.LockService.ClusterStatus:input_type -> holdfast.v1.ClusterStatusRequest
-	46,  // 119: holdfast.v1.LockService.Session:output_type -> holdfast.v1.ServerFrame
-	12,  // 120: holdfast.v1.LockService.OpenSession:output_type -> holdfast.v1.OpenSessionResponse
-	15,  // 121: holdfast.v1.LockService.KeepAlive:output_type -> holdfast.v1.KeepAliveResponse
-	17,  // 122: holdfast.v1.LockService.KeepAliveMany:output_type -> holdfast.v1.KeepAliveManyResponse
-	19,  // 123: holdfast.v1.LockService.CloseSession:output_type -> holdfast.v1.CloseSessionResponse
-	21,  // 124: holdfast.v1.LockService.Acquire:output_type -> holdfast.v1.AcquireResponse
-	21,  // 125: holdfast.v1.LockService.AcquireAll:output_type -> holdfast.v1.AcquireResponse
-	21,  // 126: holdfast.v1.LockService.Convert:output_type -> holdfast.v1.AcquireResponse
-	34,  // 127: holdfast.v1.LockService.Cancel:output_type -> holdfast.v1.CancelResponse
-	37,  // 128: holdfast.v1.LockService.Release:output_type -> holdfast.v1.ReleaseResponse
-	39,  // 129: holdfast.v1.LockService.Renew:output_type -> holdfast.v1.RenewResponse
-	41,  // 130: holdfast.v1.LockService.Proclaim:output_type -> holdfast.v1.ProclaimResponse
-	43,  // 131: holdfast.v1.LockService.Transfer:output_type -> holdfast.v1.TransferResponse
-	56,  // 132: holdfast.v1.LockService.Status:output_type -> holdfast.v1.StatusResponse
-	69,  // 133: holdfast.v1.LockService.List:output_type -> holdfast.v1.ListResponse
-	72,  // 134: holdfast.v1.LockService.ListSessions:output_type -> holdfast.v1.ListSessionsResponse
-	62,  // 135: holdfast.v1.LockService.Why:output_type -> holdfast.v1.WhyResponse
-	67,  // 136: holdfast.v1.LockService.CheckToken:output_type -> holdfast.v1.CheckTokenResponse
-	75,  // 137: holdfast.v1.LockService.ClusterStatus:output_type -> holdfast.v1.ClusterStatusResponse
-	119, // [119:138] is the sub-list for method output_type
-	100, // [100:119] is the sub-list for method input_type
-	100, // [100:100] is the sub-list for extension type_name
-	100, // [100:100] is the sub-list for extension extendee
-	0,   // [0:100] is the sub-list for field type_name
+	13,  // 1: holdfast.v1.OpenSessionResponse.map:type_name -> holdfast.v1.GroupMap
+	14,  // 2: holdfast.v1.GroupMap.groups:type_name -> holdfast.v1.GroupRoute
+	15,  // 3: holdfast.v1.GroupRoute.slots:type_name -> holdfast.v1.SlotRun
+	0,   // 4: holdfast.v1.AcquireRequest.mode:type_name -> holdfast.v1.Mode
+	1,   // 5: holdfast.v1.AcquireRequest.policy:type_name -> holdfast.v1.Policy
+	2,   // 6: holdfast.v1.AcquireRequest.tier:type_name -> holdfast.v1.Tier
+	32,  // 7: holdfast.v1.AcquireResponse.granted:type_name -> holdfast.v1.Grant
+	33,  // 8: holdfast.v1.AcquireResponse.busy:type_name -> holdfast.v1.Busy
+	34,  // 9: holdfast.v1.AcquireResponse.timed_out:type_name -> holdfast.v1.TimedOut
+	35,  // 10: holdfast.v1.AcquireResponse.cancelled:type_name -> holdfast.v1.Cancelled
+	28,  // 11: holdfast.v1.AcquireResponse.deadlock:type_name -> holdfast.v1.Deadlock
+	30,  // 12: holdfast.v1.AcquireResponse.died:type_name -> holdfast.v1.Died
+	27,  // 13: holdfast.v1.AcquireResponse.all_granted:type_name -> holdfast.v1.Grants
+	26,  // 14: holdfast.v1.AcquireAllRequest.members:type_name -> holdfast.v1.Member
+	1,   // 15: holdfast.v1.AcquireAllRequest.policy:type_name -> holdfast.v1.Policy
+	2,   // 16: holdfast.v1.AcquireAllRequest.tier:type_name -> holdfast.v1.Tier
+	0,   // 17: holdfast.v1.Member.mode:type_name -> holdfast.v1.Mode
+	32,  // 18: holdfast.v1.Grants.grants:type_name -> holdfast.v1.Grant
+	29,  // 19: holdfast.v1.Deadlock.cycle:type_name -> holdfast.v1.CycleLink
+	0,   // 20: holdfast.v1.ConvertRequest.mode:type_name -> holdfast.v1.Mode
+	1,   // 21: holdfast.v1.ConvertRequest.policy:type_name -> holdfast.v1.Policy
+	2,   // 22: holdfast.v1.ConvertRequest.tier:type_name -> holdfast.v1.Tier
+	3,   // 23: holdfast.v1.Grant.guarantee:type_name -> holdfast.v1.Guarantee
+	0,   // 24: holdfast.v1.Grant.mode:type_name -> holdfast.v1.Mode
+	2,   // 25: holdfast.v1.CancelRequest.tier:type_name -> holdfast.v1.Tier
+	35,  // 26: holdfast.v1.CancelResponse.cancelled:type_name -> holdfast.v1.Cancelled
+	32,  // 27: holdfast.v1.CancelResponse.already_granted:type_name -> holdfast.v1.Grant
+	38,  // 28: holdfast.v1.CancelResponse.already_ended:type_name -> holdfast.v1.AlreadyEnded
+	27,  // 29: holdfast.v1.CancelResponse.all_already_granted:type_name -> holdfast.v1.Grants
+	2,   // 30: holdfast.v1.ReleaseRequest.tier:type_name -> holdfast.v1.Tier
+	4,   // 31: holdfast.v1.ReleaseResponse.outcome:type_name -> holdfast.v1.ReleaseOutcome
+	2,   // 32: holdfast.v1.RenewRequest.tier:type_name -> holdfast.v1.Tier
+	2,   // 33: holdfast.v1.ProclaimRequest.tier:type_name -> holdfast.v1.Tier
+	2,   // 34: holdfast.v1.TransferRequest.tier:type_name -> holdfast.v1.Tier
+	48,  // 35: holdfast.v1.ClientFrame.operations:type_name -> holdfast.v1.Operation
+	11,  // 36: holdfast.v1.Operation.open:type_name -> holdfast.v1.OpenSessionRequest
+	16,  // 37: holdfast.v1.Operation.resume:type_name -> holdfast.v1.ResumeSessionRequest
+	17,  // 38: holdfast.v1.Operation.keep_alive:type_name -> holdfast.v1.KeepAliveRequest
+	21,  // 39: holdfast.v1.Operation.close:type_name -> holdfast.v1.CloseSessionRequest
+	23,  // 40: holdfast.v1.Operation.acquire:type_name -> holdfast.v1.AcquireRequest
+	36,  // 41: holdfast.v1.Operation.cancel:type_name -> holdfast.v1.CancelRequest
+	39,  // 42: holdfast.v1.Operation.release:type_name -> holdfast.v1.ReleaseRequest
+	41,  // 43: holdfast.v1.Operation.renew:type_name -> holdfast.v1.RenewRequest
+	25,  // 44: holdfast.v1.Operation.acquire_all:type_name -> holdfast.v1.AcquireAllRequest
+	31,  // 45: holdfast.v1.Operation.convert:type_name -> holdfast.v1.ConvertRequest
+	43,  // 46: holdfast.v1.Operation.proclaim:type_name -> holdfast.v1.ProclaimRequest
+	45,  // 47: holdfast.v1.Operation.transfer:type_name -> holdfast.v1.TransferRequest
+	58,  // 48: holdfast.v1.Operation.status:type_name -> holdfast.v1.StatusRequest
+	50,  // 49: holdfast.v1.ServerFrame.answers:type_name -> holdfast.v1.Answer
+	52,  // 50: holdfast.v1.ServerFrame.notices:type_name -> holdfast.v1.Notice
+	12,  // 51: holdfast.v1.Answer.open:type_name -> holdfast.v1.OpenSessionResponse
+	18,  // 52: holdfast.v1.Answer.keep_alive:type_name -> holdfast.v1.KeepAliveResponse
+	22,  // 53: holdfast.v1.Answer.close:type_name -> holdfast.v1.CloseSessionResponse
+	24,  // 54: holdfast.v1.Answer.acquire:type_name -> holdfast.v1.AcquireResponse
+	37,  // 55: holdfast.v1.Answer.cancel:type_name -> holdfast.v1.CancelResponse
+	40,  // 56: holdfast.v1.Answer.release:type_name -> holdfast.v1.ReleaseResponse
+	42,  // 57: holdfast.v1.Answer.renew:type_name -> holdfast.v1.RenewResponse
+	51,  // 58: holdfast.v1.Answer.failure:type_name -> holdfast.v1.Failure
+	12,  // 59: holdfast.v1.Answer.resume:type_name -> holdfast.v1.OpenSessionResponse
+	44,  // 60: holdfast.v1.Answer.proclaim:type_name -> holdfast.v1.ProclaimResponse
+	46,  // 61: holdfast.v1.Answer.transfer:type_name -> holdfast.v1.TransferResponse
+	59,  // 62: holdfast.v1.Answer.status:type_name -> holdfast.v1.StatusResponse
+	5,   // 63: holdfast.v1.Failure.reason:type_name -> holdfast.v1.Reason
+	53,  // 64: holdfast.v1.Notice.queued:type_name -> holdfast.v1.Queued
+	54,  // 65: holdfast.v1.Notice.hold_ended:type_name -> holdfast.v1.HoldEnded
+	55,  // 66: holdfast.v1.Notice.session_ended:type_name -> holdfast.v1.SessionEnded
+	56,  // 67: holdfast.v1.Notice.leader_moved:type_name -> holdfast.v1.LeaderMoved
+	57,  // 68: holdfast.v1.Notice.members_changed:type_name -> holdfast.v1.MembersChanged
+	6,   // 69: holdfast.v1.HoldEnded.reason:type_name -> holdfast.v1.EndReason
+	6,   // 70: holdfast.v1.SessionEnded.reason:type_name -> holdfast.v1.EndReason
+	62,  // 71: holdfast.v1.StatusResponse.holders:type_name -> holdfast.v1.Holder
+	63,  // 72: holdfast.v1.StatusResponse.waiters:type_name -> holdfast.v1.Waiter
+	61,  // 73: holdfast.v1.StatusResponse.frozen:type_name -> holdfast.v1.Frozen
+	60,  // 74: holdfast.v1.StatusResponse.efficiency:type_name -> holdfast.v1.EfficiencyStatus
+	62,  // 75: holdfast.v1.EfficiencyStatus.holders:type_name -> holdfast.v1.Holder
+	63,  // 76: holdfast.v1.EfficiencyStatus.waiters:type_name -> holdfast.v1.Waiter
+	10,  // 77: holdfast.v1.Holder.owner:type_name -> holdfast.v1.Owner
+	0,   // 78: holdfast.v1.Holder.mode:type_name -> holdfast.v1.Mode
+	10,  // 79: holdfast.v1.Waiter.owner:type_name -> holdfast.v1.Owner
+	0,   // 80: holdfast.v1.Waiter.mode:type_name -> holdfast.v1.Mode
+	59,  // 81: holdfast.v1.WhyResponse.status:type_name -> holdfast.v1.StatusResponse
+	66,  // 82: holdfast.v1.WhyResponse.chain:type_name -> holdfast.v1.WaitLink
+	67,  // 83: holdfast.v1.WhyResponse.reserved:type_name -> holdfast.v1.ReservedLock
+	68,  // 84: holdfast.v1.WhyResponse.hold_times:type_name -> holdfast.v1.HoldTimes
+	63,  // 85: holdfast.v1.WaitLink.waiter:type_name -> holdfast.v1.Waiter
+	62,  // 86: holdfast.v1.WaitLink.holders:type_name -> holdfast.v1.Holder
+	10,  // 87: holdfast.v1.ReservedLock.owner:type_name -> holdfast.v1.Owner
+	2,   // 88: holdfast.v1.CheckTokenRequest.tier:type_name -> holdfast.v1.Tier
+	7,   // 89: holdfast.v1.CheckTokenResponse.state:type_name -> holdfast.v1.TokenState
+	3,   // 90: holdfast.v1.CheckTokenResponse.guarantee:type_name -> holdfast.v1.Guarantee
+	8,   // 91: holdfast.v1.ListRequest.order:type_name -> holdfast.v1.ListOrder
+	73,  // 92: holdfast.v1.ListResponse.locks:type_name -> holdfast.v1.LockSummary
+	0,   // 93: holdfast.v1.LockSummary.mode:type_name -> holdfast.v1.Mode
+	10,  // 94: holdfast.v1.LockSummary.owner:type_name -> holdfast.v1.Owner
+	76,  // 95: holdfast.v1.ListSessionsResponse.sessions:type_name -> holdfast.v1.SessionInfo
+	10,  // 96: holdfast.v1.SessionInfo.owner:type_name -> holdfast.v1.Owner
+	79,  // 97: holdfast.v1.ClusterStatusResponse.nodes:type_name -> holdfast.v1.NodeStatus
+	80,  // 98: holdfast.v1.ClusterStatusResponse.groups:type_name -> holdfast.v1.GroupStatus
+	9,   // 99: holdfast.v1.NodeStatus.role:type_name -> holdfast.v1.NodeRole
+	83,  // 100: holdfast.v1.GroupStatus.replicas:type_name -> holdfast.v1.ReplicaProgress
+	81,  // 101: holdfast.v1.GroupStatus.activity:type_name -> holdfast.v1.Activity
+	82,  // 102: holdfast.v1.Activity.wait_classes:type_name -> holdfast.v1.WaitClass
+	47,  // 103: holdfast.v1.LockService.Session:input_type -> holdfast.v1.ClientFrame
+	11,  // 104: holdfast.v1.LockService.OpenSession:input_type -> holdfast.v1.OpenSessionRequest
+	17,  // 105: holdfast.v1.LockService.KeepAlive:input_type -> holdfast.v1.KeepAliveRequest
+	19,  // 106: holdfast.v1.LockService.KeepAliveMany:input_type -> holdfast.v1.KeepAliveManyRequest
+	21,  // 107: holdfast.v1.LockService.CloseSession:input_type -> holdfast.v1.CloseSessionRequest
+	23,  // 108: holdfast.v1.LockService.Acquire:input_type -> holdfast.v1.AcquireRequest
+	25,  // 109: holdfast.v1.LockService.AcquireAll:input_type -> holdfast.v1.AcquireAllRequest
+	31,  // 110: holdfast.v1.LockService.Convert:input_type -> holdfast.v1.ConvertRequest
+	36,  // 111: holdfast.v1.LockService.Cancel:input_type -> holdfast.v1.CancelRequest
+	39,  // 112: holdfast.v1.LockService.Release:input_type -> holdfast.v1.ReleaseRequest
+	41,  // 113: holdfast.v1.LockService.Renew:input_type -> holdfast.v1.RenewRequest
+	43,  // 114: holdfast.v1.LockService.Proclaim:input_type -> holdfast.v1.ProclaimRequest
+	45,  // 115: holdfast.v1.LockService.Transfer:input_type -> holdfast.v1.TransferRequest
+	58,  // 116: holdfast.v1.LockService.Status:input_type -> holdfast.v1.StatusRequest
+	71,  // 117: holdfast.v1.LockService.List:input_type -> holdfast.v1.ListRequest
+	74,  // 118: holdfast.v1.LockService.ListSessions:input_type -> holdfast.v1.ListSessionsRequest
+	64,  // 119: holdfast.v1.LockService.Why:input_type -> holdfast.v1.WhyRequest
+	69,  // 120: holdfast.v1.LockService.CheckToken:input_type -> holdfast.v1.CheckTokenRequest
+	77,  // 121: holdfast.v1.LockService.ClusterStatus:input_type -> holdfast.v1.ClusterStatusRequest
+	49,  // 122: holdfast.v1.LockService.Session:output_type -> holdfast.v1.ServerFrame
+	12,  // 123: holdfast.v1.LockService.OpenSession:output_type -> holdfast.v1.OpenSessionResponse
+	18,  // 124: holdfast.v1.LockService.KeepAlive:output_type -> holdfast.v1.KeepAliveResponse
+	20,  // 125: holdfast.v1.LockService.KeepAliveMany:output_type -> holdfast.v1.KeepAliveManyResponse
+	22,  // 126: holdfast.v1.LockService.CloseSession:output_type -> holdfast.v1.CloseSessionResponse
+	24,  // 127: holdfast.v1.LockService.Acquire:output_type -> holdfast.v1.AcquireResponse
+	24,  // 128: holdfast.v1.LockService.AcquireAll:output_type -> holdfast.v1.AcquireResponse
+	24,  // 129: holdfast.v1.LockService.Convert:output_type -> holdfast.v1.AcquireResponse
+	37,  // 130: holdfast.v1.LockService.Cancel:output_type -> holdfast.v1.CancelResponse
+	40,  // 131: holdfast.v1.LockService.Release:output_type -> holdfast.v1.ReleaseResponse
+	42,  // 132: holdfast.v1.LockService.Renew:output_type -> holdfast.v1.RenewResponse
+	44,  // 133: holdfast.v1.LockService.Proclaim:output_type -> holdfast.v1.ProclaimResponse
+	46,  // 134: holdfast.v1.LockService.Transfer:output_type -> holdfast.v1.TransferResponse
+	59,  // 135: holdfast.v1.LockService.Status:output_type -> holdfast.v1.StatusResponse
+	72,  // 136: holdfast.v1.LockService.List:output_type -> holdfast.v1.ListResponse
+	75,  // 137: holdfast.v1.LockService.ListSessions:output_type -> holdfast.v1.ListSessionsResponse
+	65,  // 138: holdfast.v1.LockService.Why:output_type -> holdfast.v1.WhyResponse
+	70,  // 139: holdfast.v1.LockService.CheckToken:output_type -> holdfast.v1.CheckTokenResponse
+	78,  // 140: holdfast.v1.LockService.ClusterStatus:output_type -> holdfast.v1.ClusterStatusResponse
+	122, // [122:141] is the sub-list for method output_type
+	103, // [103:122] is the sub-list for method input_type
+	103, // [103:103] is the sub-list for extension type_name
+	103, // [103:103] is the sub-list for extension extendee
+	0,   // [0:103] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_v1_holdfast_proto_init() }
@@ -7784,8 +8055,8 @@ func file_holdfast_v1_holdfast_proto_init() {
 		return
 	}
 	file_holdfast_v1_holdfast_proto_msgTypes[1].OneofWrappers = []any{}
-	file_holdfast_v1_holdfast_proto_msgTypes[10].OneofWrappers = []any{}
-	file_holdfast_v1_holdfast_proto_msgTypes[11].OneofWrappers = []any{
+	file_holdfast_v1_holdfast_proto_msgTypes[13].OneofWrappers = []any{}
+	file_holdfast_v1_holdfast_proto_msgTypes[14].OneofWrappers = []any{
 		(*AcquireResponse_Granted)(nil),
 		(*AcquireResponse_Busy)(nil),
 		(*AcquireResponse_TimedOut)(nil),
@@ -7794,17 +8065,17 @@ func file_holdfast_v1_holdfast_proto_init() {
 		(*AcquireResponse_Died)(nil),
 		(*AcquireResponse_AllGranted)(nil),
 	}
-	file_holdfast_v1_holdfast_proto_msgTypes[12].OneofWrappers = []any{}
-	file_holdfast_v1_holdfast_proto_msgTypes[19].OneofWrappers = []any{}
-	file_holdfast_v1_holdfast_proto_msgTypes[24].OneofWrappers = []any{
+	file_holdfast_v1_holdfast_proto_msgTypes[15].OneofWrappers = []any{}
+	file_holdfast_v1_holdfast_proto_msgTypes[22].OneofWrappers = []any{}
+	file_holdfast_v1_holdfast_proto_msgTypes[27].OneofWrappers = []any{
 		(*CancelResponse_Cancelled)(nil),
 		(*CancelResponse_AlreadyGranted)(nil),
 		(*CancelResponse_AlreadyEnded)(nil),
 		(*CancelResponse_AllAlreadyGranted)(nil),
 	}
-	file_holdfast_v1_holdfast_proto_msgTypes[28].OneofWrappers = []any{}
-	file_holdfast_v1_holdfast_proto_msgTypes[29].OneofWrappers = []any{}
-	file_holdfast_v1_holdfast_proto_msgTypes[35].OneofWrappers = []any{
+	file_holdfast_v1_holdfast_proto_msgTypes[31].OneofWrappers = []any{}
+	file_holdfast_v1_holdfast_proto_msgTypes[32].OneofWrappers = []any{}
+	file_holdfast_v1_holdfast_proto_msgTypes[38].OneofWrappers = []any{
 		(*Operation_Open)(nil),
 		(*Operation_Resume)(nil),
 		(*Operation_KeepAlive)(nil),
@@ -7819,7 +8090,7 @@ func file_holdfast_v1_holdfast_proto_init() {
 		(*Operation_Transfer)(nil),
 		(*Operation_Status)(nil),
 	}
-	file_holdfast_v1_holdfast_proto_msgTypes[37].OneofWrappers = []any{
+	file_holdfast_v1_holdfast_proto_msgTypes[40].OneofWrappers = []any{
 		(*Answer_Open)(nil),
 		(*Answer_KeepAlive)(nil),
 		(*Answer_Close)(nil),
@@ -7833,24 +8104,24 @@ func file_holdfast_v1_holdfast_proto_init() {
 		(*Answer_Transfer)(nil),
 		(*Answer_Status)(nil),
 	}
-	file_holdfast_v1_holdfast_proto_msgTypes[39].OneofWrappers = []any{
+	file_holdfast_v1_holdfast_proto_msgTypes[42].OneofWrappers = []any{
 		(*Notice_Queued)(nil),
 		(*Notice_HoldEnded)(nil),
 		(*Notice_SessionEnded)(nil),
 		(*Notice_LeaderMoved)(nil),
 		(*Notice_MembersChanged)(nil),
 	}
-	file_holdfast_v1_holdfast_proto_msgTypes[46].OneofWrappers = []any{}
 	file_holdfast_v1_holdfast_proto_msgTypes[49].OneofWrappers = []any{}
 	file_holdfast_v1_holdfast_proto_msgTypes[52].OneofWrappers = []any{}
-	file_holdfast_v1_holdfast_proto_msgTypes[59].OneofWrappers = []any{}
+	file_holdfast_v1_holdfast_proto_msgTypes[55].OneofWrappers = []any{}
+	file_holdfast_v1_holdfast_proto_msgTypes[62].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_holdfast_v1_holdfast_proto_rawDesc), len(file_holdfast_v1_holdfast_proto_rawDesc)),
 			NumEnums:      10,
-			NumMessages:   71,
+			NumMessages:   74,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

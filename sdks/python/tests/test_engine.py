@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import logging.handlers
+import queue
 import socket
 import sys
 import threading
@@ -12,6 +15,7 @@ import pytest
 import holdfast
 from holdfast._core.session import Session
 from holdfast._wire import GREETING
+from holdfast.pytest_plugin import Server
 
 
 def test_patched_threads_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,6 +84,35 @@ def test_a_thread_that_fails_loses_its_locks_and_says_so(
     with holdfast_client.lock("another") as other:
         assert other.is_held and not guard.is_held
     guard.release()
+
+
+def test_records_of_the_log_say_in_fields_what_happened(holdfast_server: Server) -> None:
+    records: "queue.SimpleQueue[logging.LogRecord]" = queue.SimpleQueue()
+    handler = logging.handlers.QueueHandler(records)  # type: ignore[arg-type]
+    logger = logging.getLogger("holdfast")
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+
+    def next_of(event: str) -> logging.LogRecord:
+        while True:
+            record = records.get(timeout=10)
+            if getattr(record, "holdfast_event", None) == event:
+                return record
+
+    try:
+        with holdfast.Client(f"127.0.0.1:1,{holdfast_server.endpoint}") as client:
+            guard = client.lock("logged").acquire()
+            record = next_of("unreachable")
+            assert record.holdfast_address == "127.0.0.1:1" and record.levelno == logging.DEBUG
+            holdfast_server.end_session(guard)
+            assert guard.wait_lost(10) == "session_killed"
+            record = next_of("session_ended")
+            assert record.holdfast_reason == "session_killed" and record.levelno == logging.WARNING
+            guard.release()
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
 
 
 def test_a_credential_that_cannot_be_had_is_reported() -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
-from typing import Any, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 import pytest
 
+from holdfast._core.denials import Denials
 from holdfast._core.endpoints import Endpoints
 from holdfast._core.lease import MS
 from holdfast._core.requests import Entry
@@ -17,7 +18,7 @@ from holdfast.errors import Busy, Closed, Lost, QuotaExceeded, Rejected, TimedOu
 
 SECOND = 1000 * MS
 TTL_MS = 30_000
-UNAUTHENTICATED, RATE_LIMITED = 96, 102
+NO_QUORUM, UNAUTHENTICATED, RATE_LIMITED = 41, 96, 102
 
 
 class Player:
@@ -519,62 +520,148 @@ def dials_again(player: Player) -> str:
     return player.connects[-1]
 
 
-def denies_resume(player: Player) -> None:
+def refuses_resume(player: Player, reason: int, **fields: Any) -> None:
     assert player.session.handle_connected(player.now)
     player.settle()
     (operation,) = player.frame()["operations"]
-    player.fail(operation["resume"]["request_id"], UNAUTHENTICATED, message="the token is not known")
+    player.fail(operation["resume"]["request_id"], reason, **fields)
 
 
-def resume_denied(player: Player) -> str:
-    address = dials_again(player)
+def denies_resume(player: Player, **fields: Any) -> None:
+    refuses_resume(player, UNAUTHENTICATED, message="the token is not known", **fields)
+
+
+PATIENCE = 5 * SECOND
+
+
+def denied_by_all(player: Player) -> None:
+    dials_again(player)
     denies_resume(player)
-    return address
 
 
-def test_a_session_that_no_node_lets_the_client_resume_is_lost_at_once() -> None:
+def denied_by_leader(leader: str) -> Callable[[Player], None]:
+    """The other node may not have applied yet what makes the token known."""
+
+    def deny(player: Player) -> None:
+        if dials_again(player) == leader:
+            denies_resume(player)
+        else:
+            denies_resume(player, retryable=True, leader=leader)
+
+    return deny
+
+
+def denied_for(player: Player, deny: Callable[[Player], None]) -> int:
+    """Until the client gives its session up, or for 7 s."""
+    (hold,) = player.completed["g"]
+    deny(player)
+    began = player.now
+    while player.ended == [] and player.now - began < 7 * SECOND:
+        hold.check(player.now)
+        deny(player)
+    return player.now - began
+
+
+def gives_up(player: Player, deny: Callable[[Player], None]) -> bool:
+    span = denied_for(player, deny)
+    if player.ended == []:
+        return False
+    assert player.ended == ["denied"] and PATIENCE <= span <= PATIENCE + SECOND
+    (hold,) = player.completed["g"]
+    with pytest.raises(Lost, match="no node accepts"):
+        hold.check(player.now)
+    return True
+
+
+def test_a_session_that_all_nodes_deny_for_the_patience_is_lost() -> None:
     player = holding().acquire("w", "b", wait_ms=60_000)
     player.frame()
     (hold,) = player.completed["g"]
-    player.breaks()
-    resume_denied(player)
-    # The other node may know the credential already.
-    hold.check(player.now)
-    assert "w" not in player.completed
-    player.ask("r", "renew", {"ttl_ms": 1_000}, hold=hold)
-    resume_denied(player)
-    with pytest.raises(Lost, match="no node accepts"):
-        hold.check(player.now)
+    player.breaks().ask("r", "renew", {"ttl_ms": 1_000}, hold=hold)
+    assert gives_up(player, denied_by_all)
     assert isinstance(player.completed["w"], Unauthenticated) and player.completed["w"].may_have_happened
     assert isinstance(player.completed["r"], Unauthenticated) and not player.completed["r"].may_have_happened
-    assert player.ended == ["denied"] and player.session.breaker.is_closed
+    assert player.session.breaker.is_closed
     # A new credential opens a new session.
     player.acquire("next", "a").welcome()
 
 
-def test_denials_of_one_node_do_not_end_the_session_while_another_cannot_be_reached() -> None:
-    player = holding()
+def test_a_credential_that_is_replaced_within_the_patience_keeps_the_locks() -> None:
+    player = holding().breaks()
     (hold,) = player.completed["g"]
-    player.breaks()
-    denier = resume_denied(player)
-    for _ in range(4):
-        if dials_again(player) == denier:
-            denies_resume(player)
-        else:
+    denied_by_all(player)
+    began = player.now
+    while player.now - began < PATIENCE - SECOND:
+        denied_by_all(player)
+    player.reconnects()
+    hold.check(player.now)
+    assert player.ended == []
+
+
+def test_a_short_ttl_makes_the_patience_short() -> None:
+    denials, denial = Denials(6 * SECOND), {"reason": UNAUTHENTICATED}
+    told = [denials.note(at * SECOND // 2, "a:1", denial, ["a:1"]) for at in range(5)]
+    assert told == [False, False, False, False, True]
+
+
+def test_a_node_that_cannot_be_reached_does_not_keep_a_denied_session() -> None:
+    player = holding().breaks()
+
+    def deny(player: Player) -> None:
+        while dials_again(player) == "b:2":
             player.session.handle_connect_failed(player.now, "no route to the host", "not_made")
             player.settle()
-        hold.check(player.now)
+        denies_resume(player)
+
+    assert gives_up(player, deny)
+
+
+@pytest.mark.parametrize("leader", ["a:1", "b:2"])
+def test_it_is_enough_that_the_leader_is_sure_of_its_denial(leader: str) -> None:
+    assert gives_up(holding().breaks(), denied_by_leader(leader))
+
+
+def test_a_session_is_not_given_up_while_no_node_is_sure_of_its_denial() -> None:
+    player = holding().breaks()
+    # The named leader is none of the nodes that the client knows, so its word does not count either.
+    assert not gives_up(player, denied_by_leader("x:9"))
+    assert set(player.connects) == {"a:1", "b:2", "x:9"}
+
+
+def test_a_node_that_answers_a_resume_otherwise_has_not_denied_it() -> None:
+    player = holding().breaks()
+
+    def answer(player: Player) -> None:
+        if dials_again(player) == "b:2":
+            refuses_resume(player, NO_QUORUM, retryable=True)
+        else:
+            denies_resume(player)
+
+    assert not gives_up(player, answer)
+
+
+def test_a_denial_that_is_older_than_the_patience_does_not_count() -> None:
+    player = holding().breaks()
+    (hold,) = player.completed["g"]
+    denied_by_all(player)
+    dials_again(player)
+    player.after(PATIENCE + MS)
+    denies_resume(player)
+    hold.check(player.now)
     assert player.ended == []
 
 
 def test_a_node_that_lets_the_client_resume_ends_the_count_of_denials() -> None:
-    player = holding()
+    player = holding().breaks()
     (hold,) = player.completed["g"]
-    for _ in range(3):
-        player.breaks()
-        resume_denied(player)
-        player.reconnects()
-        hold.check(player.now)
+    denied_by_all(player)
+    began = player.now
+    player.reconnects().breaks()
+    dials_again(player)
+    player.after(began + PATIENCE - player.now)
+    denies_resume(player)
+    hold.check(player.now)
+    assert player.ended == []
 
 
 def test_a_caller_that_does_not_wait_until_the_node_takes_the_request_is_told_at_once() -> None:

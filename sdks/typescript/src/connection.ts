@@ -140,7 +140,8 @@ const bytes = (content: Buffer) => content;
 /** What a connection tells. After `ended` it tells nothing more. */
 export interface ConnectionEvents {
   frame(frame: ServerFrame): void;
-  ended(failure: Failure): void;
+  /** `isFromNode`: a node said why. Otherwise a proxy may have, or this library. */
+  ended(failure: Failure, isFromNode: boolean): void;
   /** It has room again. */
   drained(): void;
   /** Any sign of life that is no frame. */
@@ -169,9 +170,9 @@ export class Connection {
       this.hasRoom = true;
       this.events?.drained();
     });
-    this.stream.on("error", (error: ServiceError) => this.tellEnd(failureOf(error)));
+    this.stream.on("error", (error: ServiceError) => this.tellEnd(failureOf(error), isOfNode(error)));
     this.stream.on("end", () => {
-      this.tellEnd(create(FailureSchema, { message: "the stream ended", retryable: true }));
+      this.tellEnd(create(FailureSchema, { message: "the stream ended", retryable: true }), false);
     });
   }
 
@@ -209,12 +210,17 @@ export class Connection {
     this.stream.on("error", close);
   }
 
-  private tellEnd(failure: Failure): void {
+  private tellEnd(failure: Failure, isFromNode: boolean): void {
     const { events } = this;
     this.events = undefined;
     this.channel.close();
-    events?.ended(failure);
+    events?.ended(failure, isFromNode);
   }
+}
+
+/** Whether a node said why the call or the stream ended. */
+export function isOfNode({ metadata }: ServiceError): boolean {
+  return metadata !== undefined && metadata.get("holdfast-reason").length > 0;
 }
 
 /** What a status says, as a node would say it on the stream. */

@@ -265,10 +265,10 @@ export class Engine {
         this.session.handleFrame(time, frame);
         this.pump(time);
       },
-      ended: (failure) => {
+      ended: (failure, isFromNode) => {
         if (connection !== this.connection) return;
         this.connection = undefined;
-        this.disconnected(failure);
+        this.disconnected(failure, isFromNode);
       },
       drained: () => this.pump(now()),
       heard: () => this.heard(),
@@ -276,11 +276,11 @@ export class Engine {
     return connection;
   }
 
-  private disconnected(failure: Failure): void {
+  private disconnected(failure: Failure, isFromNode: boolean): void {
     const time = now();
     const { address } = this;
     this.log({ level: "warn", event: "disconnected", message: "a stream ended", address, error: failure.message });
-    this.session.handleDisconnected(time, failure);
+    this.session.handleDisconnected(time, failure, isFromNode);
     this.pump(time);
   }
 
@@ -321,7 +321,7 @@ export class Engine {
     if (connection === undefined || !session.isOwedAnAnswer) return;
     if (time - larger(this.heardAt, this.pingedAt) < PING_AFTER) return;
     if (this.pingedAt > this.heardAt) {
-      this.disconnected(create(FailureSchema, { message: "the node has fallen silent", retryable: true }));
+      this.disconnected(create(FailureSchema, { message: "the node has fallen silent", retryable: true }), false);
     } else {
       this.pingedAt = time;
       connection.ping();

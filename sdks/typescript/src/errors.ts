@@ -87,8 +87,8 @@ const LOSSES: Record<LossReason, string> = {
   leader_changed: "the leader changed, and with it ended what was held in the efficiency tier",
   leader_unreachable: "the connection to the leader was lost, and with it what was held in the efficiency tier",
   denied:
-    "no node accepts this client any more, so it can neither keep the lock nor release it; the lock is free when the " +
-    "session's TTL is over. Give the client another credential",
+    "no node accepts this client any more, so it can neither keep the lock nor release it; the cluster ends the lock " +
+    "when the session's TTL is over, or before. Give the client another credential",
   released: "the lock was released",
   ended: "the cluster ended the hold",
 };

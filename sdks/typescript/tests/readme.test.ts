@@ -1,7 +1,7 @@
 /** What a new user does: an empty directory, the README's commands and its first lines, but for the address. */
 
 import assert from "node:assert/strict";
-import { execFile, execFileSync } from "node:child_process";
+import { execFile } from "node:child_process";
 import { cpSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
@@ -11,8 +11,9 @@ import { needsHoldfast, ROOT, Server, temporaryDirectory } from "./server.js";
 
 const LIBRARY = fileURLToPath(new URL("sdks/typescript", ROOT));
 const README = readFileSync(join(LIBRARY, "README.md"), "utf8");
-const blocks = (language: string) =>
-  [...README.matchAll(new RegExp(`\`\`\`${language}\n(.*?)\`\`\``, "gs"))].map((match) => match[1] ?? "");
+const PRODUCT = readFileSync(new URL("README.md", ROOT), "utf8");
+const blocks = (language: string, readme = README) =>
+  [...readme.matchAll(new RegExp(`\`\`\`${language}\n(.*?)\`\`\``, "gs"))].map((match) => match[1] ?? "");
 
 test("the package installs into an empty directory, and the ten lines run", needsHoldfast, async (t) => {
   const [server, directory] = [await Server.start(), temporaryDirectory()];
@@ -47,29 +48,40 @@ test("the version is that of the cluster", () => {
   }
 });
 
-test("every block of the README compiles", (t) => {
+test("every block of the README compiles, and the lines in the README of the product run", needsHoldfast, async (t) => {
   // Within the package, so that its own name is found.
-  const directory = join(LIBRARY, "build", "readme");
+  const [server, directory] = [await Server.start(), join(LIBRARY, "build", "readme")];
   mkdirSync(directory, { recursive: true });
-  t.after(() => rmSync(directory, { recursive: true, force: true }));
+  t.after(async () => {
+    await server.stop();
+    rmSync(directory, { recursive: true, force: true });
+  });
   const given = `
     import { Client, runAsActor, type Guard } from "holdfast";
     import type { Redis } from "ioredis";
     import type { Pool, PoolClient } from "pg";
     declare const [signal, url, body, pool, client, redis, guard, hf]:
       [AbortSignal, string, string, Pool, PoolClient, Redis, Guard, Client];`;
-  for (const [index, block] of blocks("ts").entries()) {
-    const imports = [...block.matchAll(/^import .*$/gm)].join("\n");
+  const write = (name: string, given: string, block: string) => {
+    const imports = [given, ...block.matchAll(/^import .*$/gm)].join("\n");
     const body = block.replaceAll(/^import .*$/gm, "");
-    const source = `${given}\n${imports}\nexport async function block() {\n${body}\n}`;
-    writeFileSync(join(directory, `block-${index}.ts`), source.replaceAll("const hf = new", "const other = new"));
-  }
+    writeFileSync(join(directory, `${name}.ts`), `${imports}\nexport async function block() {\n${body}\n}`);
+  };
+  for (const [index, block] of blocks("ts").entries())
+    write(`block-${index}`, given, block.replaceAll("const hf = new", "const other = new"));
+  const [lines = ""] = blocks("ts", PRODUCT);
+  write("product", "", lines.replace("127.0.0.1:7420", server.endpoint));
   const config = {
     extends: "../../tsconfig.json",
-    compilerOptions: { noEmit: true, rootDir: "../..", noUnusedLocals: false },
+    compilerOptions: { outDir: "out", rootDir: ".", declaration: false, noUnusedLocals: false },
     include: ["."],
   };
   writeFileSync(join(directory, "tsconfig.json"), JSON.stringify(config));
   const compiler = join(LIBRARY, "node_modules", "typescript", "bin", "tsc");
-  execFileSync(process.execPath, [compiler, "-p", directory], { stdio: "inherit" });
+  await promisify(execFile)(process.execPath, [compiler, "-p", directory]).catch((error) => assert.fail(error.stdout));
+  const run = 'const { block } = await import("./out/product.js"); await block();';
+  const { stdout } = await promisify(execFile)(process.execPath, ["--input-type=module", "-e", run], {
+    cwd: directory,
+  });
+  assert.match(stdout, /^send this fence with each write: hf1\.L\./);
 });

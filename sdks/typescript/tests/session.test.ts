@@ -3,6 +3,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import { Metadata, type ServiceError, status } from "@grpc/grpc-js";
+import { failureOf, isOfNode } from "#dist/connection.js";
+import { Denials } from "#dist/core/denials.js";
 import { Endpoints } from "#dist/core/endpoints.js";
 import type { Hold } from "#dist/core/hold.js";
 import { MS } from "#dist/core/lease.js";
@@ -137,7 +140,7 @@ class Player {
   }
 
   breaks(): this {
-    this.session.handleDisconnected(this.now, create(FailureSchema, { message: "reset", retryable: true }));
+    this.session.handleDisconnected(this.now, create(FailureSchema, { message: "reset", retryable: true }), false);
     return this.settle();
   }
 
@@ -520,42 +523,151 @@ test("a closed session takes nothing more", () => {
   assert.ok(player.acquire("late", "b").completed.get("late") instanceof Closed);
 });
 
-function resumeIsDenied(player: Player): void {
-  player.untilConnecting();
+function refuseResume(player: Player, reason: Reason, told: MessageInitShape<typeof FailureSchema> = {}): void {
   assert.ok(player.session.handleConnected(player.now));
   player.settle();
-  player.fail(player.sent("resume").requestId, Reason.UNAUTHENTICATED, { message: "the token is not known" });
+  player.fail(player.sent("resume").requestId, reason, told);
 }
 
-test("a session that no node lets the client resume is lost at once", () => {
+function denyResume(player: Player): void {
+  refuseResume(player, Reason.UNAUTHENTICATED, { message: "the token is not known" });
+}
+
+const PATIENCE = 5n * SECOND;
+type Deny = (player: Player) => void;
+
+const dialled = (player: Player) => player.untilConnecting().connects.at(-1) ?? "";
+
+const denyAll: Deny = (player) => {
+  player.untilConnecting();
+  denyResume(player);
+};
+
+/** The other node may not have applied yet what makes the token known. */
+function denyUnder(leader: string): Deny {
+  return (player) => {
+    if (dialled(player) === leader) denyResume(player);
+    else refuseResume(player, Reason.UNAUTHENTICATED, { retryable: true, leader });
+  };
+}
+
+/** Denies until the client gives its session up, or for 7 s. */
+function givesUp(player: Player, deny: Deny): boolean {
+  deny(player);
+  const began = player.now;
+  while (player.ended.length === 0 && player.now - began < 7n * SECOND) {
+    player.hold().check(player.now);
+    deny(player);
+  }
+  if (player.ended.length === 0) return false;
+  const span = player.now - began;
+  assert.ok(span >= PATIENCE && span <= PATIENCE + SECOND, `given up after ${span}`);
+  assert.deepEqual(player.ended, ["denied"]);
+  assert.throws(() => player.hold().check(player.now), /no node accepts/);
+  return true;
+}
+
+test("a session that all nodes deny for the patience is lost", () => {
   const player = holding().acquire("w", "b", { waitMs: 60_000n });
   player.frame();
-  const hold = player.hold();
-  player.breaks();
-  resumeIsDenied(player);
-  // The other node may know the credential already.
-  hold.check(player.now);
-  assert.ok(!player.completed.has("w"));
-  player.ask("r", "renew", {}, { hold });
-  resumeIsDenied(player);
-  assert.throws(() => hold.check(player.now), /no node accepts/);
+  player.breaks().ask("r", "renew", {}, { hold: player.hold() });
+  assert.ok(givesUp(player, denyAll));
   const [waiter, renewal] = ["w", "r"].map((caller) => player.completed.get(caller) as Unauthenticated);
   assert.ok(waiter instanceof Unauthenticated && waiter.mayHaveHappened);
   assert.ok(renewal instanceof Unauthenticated && !renewal.mayHaveHappened);
-  assert.deepEqual(player.ended, ["denied"]);
   assert.ok(player.session.breaker.isClosed);
   // A new credential opens a new session.
   player.acquire("next", "a").welcome();
 });
 
+test("a credential that is replaced within the patience keeps the locks", () => {
+  const player = holding().breaks();
+  denyAll(player);
+  for (const began = player.now; player.now - began < PATIENCE - SECOND; ) denyAll(player);
+  player.reconnects().hold().check(player.now);
+  assert.deepEqual(player.ended, []);
+});
+
+test("a short TTL makes the patience short", () => {
+  const denials = new Denials(6n * SECOND);
+  const denial = create(FailureSchema, { reason: Reason.UNAUTHENTICATED });
+  const told = [0n, 1n, 2n, 3n, 4n].map((half) => denials.note((half * SECOND) / 2n, "a:1", denial, ["a:1"]));
+  assert.deepEqual(told, [false, false, false, false, true]);
+});
+
+test("a node that cannot be reached does not keep a denied session", () => {
+  const deny: Deny = (player) => {
+    if (dialled(player) === "b:2") {
+      // The next node is dialled at once.
+      player.session.handleConnectFailed(player.now, "no route to the host", "not_made");
+      player.settle();
+    }
+    denyResume(player);
+  };
+  assert.ok(givesUp(holding().breaks(), deny));
+});
+
+test("it is enough that the leader is sure of its denial", () => {
+  for (const leader of ["a:1", "b:2"]) assert.ok(givesUp(holding().breaks(), denyUnder(leader)));
+});
+
+test("a session is not given up while no node is sure of its denial", () => {
+  const player = holding().breaks();
+  // The named leader is none of the nodes that the client knows, so its word does not count either.
+  assert.ok(!givesUp(player, denyUnder("x:9")));
+  assert.ok(player.connects.includes("x:9"));
+});
+
+test("a node that answers a resume otherwise has not denied it", () => {
+  const answer: Deny = (player) => {
+    if (dialled(player) === "b:2") refuseResume(player, Reason.NO_QUORUM, { retryable: true });
+    else denyResume(player);
+  };
+  assert.ok(!givesUp(holding().breaks(), answer));
+});
+
+/** The stream ends before the hello is answered. */
+function endStream(reason: Reason, isFromNode: boolean): Deny {
+  return (player) => {
+    player.untilConnecting();
+    assert.ok(player.session.handleConnected(player.now));
+    player.session.handleDisconnected(player.now, create(FailureSchema, { reason }), isFromNode);
+    player.settle();
+  };
+}
+
+test("a denial that ends the stream counts only if a node said it", () => {
+  assert.ok(givesUp(holding().breaks(), endStream(Reason.CREDENTIAL_EXPIRED, true)));
+  assert.ok(!givesUp(holding().breaks(), endStream(Reason.UNAUTHENTICATED, false)));
+});
+
+test("a status without the metadata of a node is not of a node, and keeps its reason for the caller", () => {
+  const denied = (metadata: Metadata) =>
+    ({ code: status.UNAUTHENTICATED, details: "who are you?", message: "", metadata }) as ServiceError;
+  const ofProxy = denied(new Metadata());
+  assert.equal(isOfNode(ofProxy), false);
+  assert.equal(failureOf(ofProxy).reason, Reason.UNAUTHENTICATED);
+  const metadata = new Metadata();
+  metadata.set("holdfast-reason", "credential_expired");
+  assert.equal(isOfNode(denied(metadata)), true);
+  assert.equal(failureOf(denied(metadata)).reason, Reason.CREDENTIAL_EXPIRED);
+});
+
+test("a denial that is older than the patience does not count", () => {
+  const player = holding().breaks();
+  denyAll(player);
+  denyResume(player.untilConnecting().after(PATIENCE + MS));
+  player.hold().check(player.now);
+});
+
 test("a node that lets the client resume ends the count of denials", () => {
-  const player = holding();
-  for (let round = 0; round < 3; round += 1) {
-    player.breaks();
-    resumeIsDenied(player);
-    player.reconnects();
-    player.hold().check(player.now);
-  }
+  const player = holding().breaks();
+  denyAll(player);
+  const began = player.now;
+  player.reconnects().breaks().untilConnecting();
+  denyResume(player.after(began + PATIENCE - player.now));
+  player.hold().check(player.now);
+  assert.deepEqual(player.ended, []);
 });
 
 const rateLimited = (retryAfterMs: bigint) => ({ retryable: true, retryAfterMs });

@@ -421,6 +421,7 @@ impl Client {
         let (program, begun) = (self.program_number + 1, Arc::clone(&self.sessions_begun));
         let config = Config {
             settings: Settings { ttl, linger: Some(linger), owner: Owner::default() },
+            group: holdfast_client_core::groups::GroupId::from_wire(self.group.0),
             endpoints: wire::CLUSTER.parse().ok()?,
             opens_at_once: true,
             waits_for_rates: true,

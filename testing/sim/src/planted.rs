@@ -264,6 +264,7 @@ mutants! {
     "lease-too-long" in "engine/leader_lease.rs": Engine(engine::LeaseTooLong);
     // A hold ends while the stream is broken, and the session comes back.
     "resume-loses-loss" in "engine/engine/effects.rs": Engine(engine::ResumeLosesLoss) under LOST_STREAMS;
+    "tier-serves-ending-session" in "engine/engine/effects.rs": Engine(engine::TierServesEndingSession);
     "call-carried-out-twice" in "engine/engine/inputs.rs": Engine(engine::CallCarriedOutTwice);
     "no-sync" in "wal/wal.rs": Wal(wal::NoSync);
     "hard-state-not-written" in "wal/wal.rs": Wal(wal::HardStateNotWritten);

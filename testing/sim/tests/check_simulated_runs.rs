@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use holdfast_core::{Event, FenceToken, LogIndex, Outcome, ReleaseAnswer};
+use holdfast_core::{EndReason, Event, FenceToken, LogIndex, Outcome, ReleaseAnswer};
 use holdfast_sim::check::{Promises, check_with};
 use holdfast_sim::history::{Happening, History, Input, Output, RealTime};
 use holdfast_sim::{Options, run_with};
@@ -115,13 +115,18 @@ fn a_session_that_ended_right_after_an_answer_is_found() {
         let Some(end) = history.replicated.iter().position(|record| {
             matches!(
                 record.what,
-                Happening::Event(Event::SessionEnded { reason: holdfast_core::EndReason::Ttl, .. })
+                Happening::Event(
+                    Event::SessionEnding { reason: EndReason::Ttl, .. }
+                        | Event::SessionEnded { reason: EndReason::Ttl, .. }
+                )
             )
         }) else {
             continue;
         };
         let index: LogIndex = history.replicated[end].index;
-        let Happening::Event(Event::SessionEnded { session, .. }) = history.replicated[end].what
+        let Happening::Event(
+            Event::SessionEnding { session, .. } | Event::SessionEnded { session, .. },
+        ) = history.replicated[end].what
         else {
             continue;
         };

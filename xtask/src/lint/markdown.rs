@@ -119,6 +119,9 @@ fn resolve(page: &Path, target: &str) -> Option<PathBuf> {
     Some(resolved)
 }
 
+/// Folders that builds fill, and that are in no commit.
+const BUILT: [&str; 4] = ["target", "node_modules", "dist", "build"];
+
 fn read_pages(root: &Path) -> Result<Pages, Failure> {
     let mut pages = Pages::new();
     let mut directories = vec![root.to_path_buf()];
@@ -127,8 +130,7 @@ fn read_pages(root: &Path) -> Result<Pages, Failure> {
         for entry in fs::read_dir(&directory).map_err(unreadable)? {
             let entry = entry.map_err(unreadable)?;
             let (path, name) = (entry.path(), entry.file_name());
-            if name == "target" || name == "node_modules" || name.to_string_lossy().starts_with('.')
-            {
+            if BUILT.iter().any(|built| name == *built) || name.to_string_lossy().starts_with('.') {
                 continue;
             }
             if entry.file_type().map_err(unreadable)?.is_dir() {

@@ -123,7 +123,8 @@ impl Directory {
             let path = path.display();
             let words = match error.kind() {
                 io::ErrorKind::AlreadyExists => format!(
-                    "{path} is there already, and nothing was written: remove it, or use another --dir"
+                    "{path} is there already, and nothing was written; `holdfast cert node` and `cert client` replace it \
+                     with --replace; or use another --dir"
                 ),
                 _ => format!("cannot write {path}: {error}"),
             };

@@ -18,8 +18,8 @@ const GIB: u64 = 1 << 30;
 /// Shows the size and the limits of the lock table, or sets the limits.
 ///
 /// At a limit, the cluster refuses requests that would add a lock, a wait or a session. Releases, renewals, heartbeats
-/// and operators' commands continue. One session may use a quarter of the bytes. A limit below the present size removes
-/// nothing.
+/// and operators' commands continue. The holds, waits and answers of one session may use a quarter of the bytes. A limit
+/// below the present size removes nothing.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Exit codes: 0 shown or set; 64 a limit is invalid; 69 a node of the cluster runs a build that is

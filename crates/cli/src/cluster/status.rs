@@ -500,6 +500,7 @@ mod tests {
             message: "refused".to_owned(),
             may_have_happened: false,
             retry_after: None,
+            map_epoch: 0,
         });
         assert_eq!(is_served(Err(refused.clone()), false), Err(refused));
     }

@@ -1,10 +1,11 @@
-//! The locks as they are, followed from a snapshot and the events after it.
+//! The current state of the locks, for `watch` and `top`. It begins with a snapshot (the summaries of the watched
+//! locks) and follows the events after it.
 //!
-//! A snapshot names the first holder only and counts the rest, so some holders and waiters have no name here;
-//! queues are served in order, so those are the first to go.
+//! A snapshot names only the first holder of a lock, and counts the other holders and the waiters. These are *unnamed*
+//! here. Queues are FIFO, so an event about an unknown holder or waiter is taken for one of the unnamed.
 //!
-//! Caveat: a conversion that was carried out is taken for one that had waited if another task of its session
-//! waits for the same lock; then the queue is told too short by one, until that one's turn.
+//! Caveat: a conversion may be granted at once while another task of the same session waits for the lock. The board
+//! then takes that waiter for the conversion, and shows the queue one too short until the waiter is granted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,16 +13,16 @@ use holdfast_proto::v1::{EventKind, LockSummary, Mode, WatchEvent};
 
 use crate::status::OwnerInfo;
 
-/// More locks than this are not followed.
+/// How many locks the board follows at most.
 const LOCKS_MAX: usize = 200_000;
 
-/// Time in milliseconds since some moment, the same for all that is told to one board.
+/// Milliseconds since an arbitrary moment, which is the same for all calls to one board.
 pub(crate) type Millis = u64;
 
 #[derive(Debug, Default)]
 pub(crate) struct Board {
     locks: BTreeMap<String, Lock>,
-    /// There are more than are followed.
+    /// There are more locks than the board follows.
     is_cut: bool,
 }
 
@@ -38,12 +39,12 @@ pub(crate) struct Lock {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Holder {
     pub(crate) session: String,
-    /// Of its acquire; none if a snapshot told of it.
+    /// The request id of its acquire; `None` if the holder is from a snapshot.
     request: Option<u64>,
     pub(crate) token: u64,
-    /// It may have been held before the board's time began.
+    /// Signed, because the hold may be older than the moment from which the board counts.
     since: i64,
-    /// As far as it is known.
+    /// Empty if it is not known.
     pub(crate) owner: String,
     pub(crate) reason: String,
 }
@@ -73,12 +74,12 @@ impl Lock {
 
     fn granted(&mut self, holder: Holder) {
         if let Some(request) = holder.request {
-            self.waits_no_more(&holder.session, request);
+            self.remove_waiter(&holder.session, request);
         }
         self.holders.push(holder);
     }
 
-    fn waits_no_more(&mut self, session: &str, request: u64) {
+    fn remove_waiter(&mut self, session: &str, request: u64) {
         if !self.waiters.remove(&(session.to_owned(), request)) {
             self.unnamed_waiters = self.unnamed_waiters.saturating_sub(1);
         }
@@ -109,7 +110,8 @@ impl Lock {
         {
             self.waiters.remove(&waiter);
         }
-        // The token may be a new one, so the hold is known by its acquire; or it is the only one left.
+        // The conversion may give a new token, so the request id identifies the hold. A holder from a snapshot has
+        // none, and matches by its session alone.
         let of_request = |holder: &&mut Holder| {
             holder.session == event.public_session_id
                 && holder.request.is_none_or(|request| request == event.request_id)
@@ -125,7 +127,7 @@ impl Lock {
 }
 
 impl Board {
-    /// A new snapshot follows.
+    /// Empties the board, before a new snapshot.
     pub(crate) fn clear(&mut self) {
         *self = Board::default();
     }
@@ -172,7 +174,7 @@ impl Board {
                     lock.waiters.insert((event.public_session_id.clone(), event.request_id));
                 }
                 EventKind::WaitEnded => {
-                    lock.waits_no_more(&event.public_session_id, event.request_id);
+                    lock.remove_waiter(&event.public_session_id, event.request_id);
                 }
                 EventKind::Released
                 | EventKind::Expired
@@ -255,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn those_whom_a_snapshot_only_counted_go_first() {
+    fn unnamed_holders_and_waiters_of_a_snapshot_leave_first() {
         let mut board = Board::default();
         let summary = LockSummary {
             name: "a".into(),

@@ -1,4 +1,4 @@
-//! A line for each lock and each event.
+//! The output of `watch` line by line: one line for each lock at the start, and one for each event.
 
 use holdfast_proto::v1;
 use holdfast_server::utc;
@@ -16,6 +16,7 @@ pub(super) enum Style {
     Text,
 }
 
+/// The line of a lock when the watch begins.
 pub(super) fn held(lock: &v1::LockSummary, style: Style) -> String {
     let owner = OwnerInfo::from(lock.owner.clone());
     match style {
@@ -48,7 +49,7 @@ pub(super) fn held(lock: &v1::LockSummary, style: Style) -> String {
     }
 }
 
-/// Whose doing it was is told to people alone, as far as it is known.
+/// The line of an event. Only the text for people has the owner of the session, if it is known.
 pub(super) fn happened(event: &v1::WatchEvent, owners: &Owners, style: Style) -> String {
     let kind = kind_name(event.kind());
     let time = utc(event.unix_ms);
@@ -95,7 +96,7 @@ pub(super) fn happened(event: &v1::WatchEvent, owners: &Owners, style: Style) ->
     }
 }
 
-/// How a hold or a session ended, in the words of the audit file; none if nothing did.
+/// How a hold or a session ended, by the names of the audit file. `None` if the event ended nothing.
 pub(crate) fn end_reason(event: &v1::WatchEvent) -> Option<String> {
     let name = event.reason().as_str_name();
     let word = name.strip_prefix("END_REASON_").unwrap_or(name).to_ascii_lowercase();
@@ -106,7 +107,7 @@ fn number(value: u64) -> String {
     if value == 0 { String::new() } else { value.to_string() }
 }
 
-/// As in `EVENT_KIND_SESSION_OPENED`: `session_opened`.
+/// The name of the kind in the output, such as `session_opened` for `EVENT_KIND_SESSION_OPENED`.
 pub(crate) fn kind_name(kind: v1::EventKind) -> String {
     let name = kind.as_str_name();
     name.strip_prefix("EVENT_KIND_").unwrap_or(name).to_ascii_lowercase()

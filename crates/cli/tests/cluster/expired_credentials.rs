@@ -30,14 +30,16 @@ async fn the_end_of_a_token_ends_the_stream_and_a_client_with_a_new_one_keeps_it
     let guard = client.lock("a").acquire().await.unwrap();
     let token = guard.token().unwrap();
 
+    let next = secured.path("worker.next");
+    let next = next.to_str().unwrap();
+    secured.done("admin", &["access", "token", "create", "token:worker", "--to", next]).await;
+
     // The client comes again with the same token, because its stream has ended.
     appears(&secured, &[("event", "denied"), ("reason", "credential_expired")]).await;
     let status = json(&secured.run("admin", &["status", "a", "--output", "json"]).await);
     assert_eq!(status["holder_count"], 1, "{status}");
 
-    let next = secured.path("worker.next");
-    let next = next.to_str().unwrap();
-    secured.done("admin", &["access", "token", "create", "token:worker", "--to", next]).await;
+    // All nodes deny the client by now, and it waits for a third of the TTL, or for 5 s.
     std::fs::rename(next, secured.path("worker")).unwrap();
     let shown = std::fs::read_to_string(secured.path("worker")).unwrap();
     let shown = format!("token:{}", shown.split('_').nth(1).unwrap());

@@ -48,7 +48,7 @@ const SETUPS: [(&str, &str, &str); 18] = [
     ),
     ("holdfast thaw billing/", "holdfast freeze billing/ --for 1m --reason test", ""),
     ("holdfast freeze billing/", "", "holdfast thaw billing/ --reason over"),
-    ("holdfast freeze ''", "", "holdfast thaw '' --reason over"),
+    ("holdfast freeze '*'", "", "holdfast thaw '*' --reason over"),
     ("snapshot inspect", "holdfast snapshot save locks.holdfast --force", ""),
     (
         "snapshot restore",

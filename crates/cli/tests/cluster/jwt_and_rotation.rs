@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use holdfast_client::{Client, Tls};
+use holdfast_client::{Client, LossReason, Tls};
 use ring::rand::SystemRandom;
 use ring::signature::{Ed25519KeyPair, KeyPair};
 use rustix::process::Signal;
@@ -75,8 +75,12 @@ fn put_keys(path: &Path, issuers: &[&Issuer]) {
 }
 
 async fn client(secured: &TlsCluster, credential: &str) -> Client {
+    client_with_ttl(secured, credential, TTL).await
+}
+
+async fn client_with_ttl(secured: &TlsCluster, credential: &str, ttl: Duration) -> Client {
     let tls = Tls::new(secured.path("certs/ca.pem"));
-    let builder = Client::builder().tls(tls).auth_file(secured.path(credential)).ttl(TTL);
+    let builder = Client::builder().tls(tls).auth_file(secured.path(credential)).ttl(ttl);
     builder.connect(&secured.cluster.endpoints()).await.unwrap()
 }
 
@@ -171,4 +175,18 @@ async fn a_token_that_is_replaced_and_revoked_takes_no_lock_from_its_user() {
         assert_eq!(guard.token().ok(), Some(token), "lost {:?} after", revoked.elapsed());
     }
     guard.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_whose_token_is_revoked_loses_its_lock_before_the_lease_is_over() {
+    let secured = TlsCluster::start(3, AUDIT).await;
+    secured.user("worker", &["read,exclusive:*", "connect"]).await;
+    let client = client_with_ttl(&secured, "worker", 10 * TTL).await;
+    let guard = client.lock("a").acquire().await.unwrap();
+    let shown = std::fs::read_to_string(secured.path("worker")).unwrap();
+    let id = shown.split('_').nth(1).unwrap();
+    secured.done("admin", &["access", "token", "revoke", id]).await;
+    // A heartbeat is due after a third of the lease. The followers are not sure that the token is gone; the leader is.
+    let reason = tokio::time::timeout(20 * TTL, guard.lost()).await.unwrap();
+    assert_eq!(reason, LossReason::Denied);
 }

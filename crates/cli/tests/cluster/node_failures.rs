@@ -151,7 +151,10 @@ async fn with_a_majority_dead_every_call_ends_unavailable_in_bounded_time() {
             ..OpenSessionRequest::default()
         }
     );
-    is_unavailable!(close_session, CloseSessionRequest { session_id, request_id: 104 });
+    is_unavailable!(
+        close_session,
+        CloseSessionRequest { session_id, request_id: 104, ..Default::default() }
+    );
     is_unavailable!(status, StatusRequest { name, request_id: 0 });
     is_unavailable!(list, ListRequest::default());
     is_unavailable!(list_sessions, ListSessionsRequest::default());

@@ -137,6 +137,8 @@ impl<C> State<C> {
         // A node denies a request without asking whether an earlier copy of it was carried out.
         let is_denied_copy = is_denial(failure.reason()) && self.requests.was_sent_before(id);
         failure.may_have_happened |= is_denied_copy;
+        self.ignore_other_leader(&mut failure);
+        self.note_map_epoch(failure.map_epoch);
         let operation = self.requests.get(id).map(|entry| &entry.operation);
         match failure.reason() {
             // An older node does not know what it was asked, nor under which id. Callers who looked at a lock ask by
@@ -489,7 +491,7 @@ impl<C> State<C> {
 }
 
 /// Of a node, which knows the caller but not the history of the request.
-fn is_denial(reason: Reason) -> bool {
+pub(super) fn is_denial(reason: Reason) -> bool {
     matches!(reason, Reason::PermissionDenied | Reason::Unauthenticated | Reason::CredentialExpired)
 }
 

@@ -7,6 +7,7 @@ use holdfast_proto::SessionId;
 use holdfast_proto::v1::Owner;
 
 use crate::endpoints::Endpoints;
+use crate::groups::GroupId;
 use crate::lease::lease_span;
 
 /// What every session of a client is opened with.
@@ -27,6 +28,8 @@ impl Settings {
 
 pub struct Config {
     pub settings: Settings,
+    /// In which group of the cluster the session is. A client has one machine for each group whose locks it uses.
+    pub group: GroupId,
     pub endpoints: Endpoints,
     /// Whether a session is opened before a request needs one.
     pub opens_at_once: bool,

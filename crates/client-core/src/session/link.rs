@@ -1,8 +1,12 @@
-//! Which node serves the session: connect, say hello, stay as long as it serves, and find the next.
+//! Which node serves the session. The client connects to a node and sends a hello, which opens or resumes the session.
+//! The client keeps the connection as long as the node serves the session. Then it tries the next node.
 //!
-//! A node that does not lead passes everything on, which costs a hop and the work of another node. So a session
-//! that lasts goes to the leader itself, once there is a connection: until then it is served where it is, and if
-//! the leader cannot be reached from here it stays.
+//! A node that does not lead forwards every request to the leader. That costs a network hop and the work of a second
+//! node. So after `SETTLING_TIME` the client also connects to the leader. The first node serves the session until that
+//! connection exists. If the client cannot connect to the leader, the first node continues to serve the session.
+//!
+//! The session takes a new stream to the same node in the same way, if a group has refused by a newer map of the groups
+//! than the client has: the welcome tells the newest map that the node knows.
 
 use std::time::Duration;
 
@@ -21,11 +25,16 @@ use crate::lease::LocalTime;
 /// Within this time a node has to answer the hello, or the next one is asked.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// One command under one lock is served before it would pay to move.
+/// How long a session is served by a node that does not lead, before the client connects to the leader. A client that
+/// runs one short command under a lock has ended by then, so it does not move.
 const SETTLING_TIME: Duration = Duration::from_millis(250);
 
-/// A leader that takes the connection and then says nothing costs a second or two. A session that could end of that
-/// stays where it is.
+/// Between two welcomes that are asked for only to learn a newer map. Until a node knows the newest one, another welcome
+/// tells nothing new.
+const MAP_FETCH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A session moves to the leader only if its lease span is at least this long. If the leader accepts the connection but
+/// does not answer, the move costs one or two seconds. A session with a shorter lease could be lost in that time.
 const MOVE_LEASE_SPAN_MIN: Duration = Duration::from_secs(6);
 
 #[derive(Debug)]
@@ -55,14 +64,14 @@ pub(super) enum Link {
 #[derive(Debug)]
 pub(super) struct OpenLink {
     address: String,
-    move_to_leader: MoveToLeader,
+    planned_move: PlannedMove,
     /// Since when the connection has no room for what is to be sent.
     pub(super) blocked_since: Option<LocalTime>,
 }
 
-/// Whether the session moves on to the leader.
+/// Whether the session takes another stream: to the leader, or to the same node for its welcome.
 #[derive(Debug)]
-enum MoveToLeader {
+enum PlannedMove {
     No,
     At(LocalTime, String),
     Connecting(String),
@@ -71,7 +80,7 @@ enum MoveToLeader {
 impl Link {
     pub(super) fn cancel_move(&mut self) {
         if let Link::Open(open) = self {
-            open.move_to_leader = MoveToLeader::No;
+            open.planned_move = PlannedMove::No;
         }
     }
 }
@@ -82,7 +91,7 @@ impl<C> SessionMachine<C> {
     pub fn handle_connected(&mut self, now: LocalTime) -> bool {
         let (address, is_move) = match &mut self.link {
             Link::Connecting { address } => (std::mem::take(address), false),
-            Link::Open(OpenLink { move_to_leader: MoveToLeader::Connecting(leader), .. }) => {
+            Link::Open(OpenLink { planned_move: PlannedMove::Connecting(leader), .. }) => {
                 let leader = std::mem::take(leader);
                 self.state.stream_broke();
                 self.disconnect(true);
@@ -111,7 +120,7 @@ impl<C> SessionMachine<C> {
                 self.on_no_stream(now, &address, contact, failure);
             }
             // It is served where it is.
-            Link::Open(open) => open.move_to_leader = MoveToLeader::No,
+            Link::Open(open) => open.planned_move = PlannedMove::No,
             _ => {}
         }
     }
@@ -124,7 +133,8 @@ impl<C> SessionMachine<C> {
                 Some(AnswerResult::Open(welcome) | AnswerResult::Resume(welcome)) => {
                     self.on_welcome(now, welcome);
                 }
-                Some(AnswerResult::Failure(failure)) => {
+                Some(AnswerResult::Failure(mut failure)) => {
+                    self.state.ignore_other_leader(&mut failure);
                     return self.on_hello_failed(now, failure, false);
                 }
                 _ => {
@@ -138,6 +148,9 @@ impl<C> SessionMachine<C> {
             return;
         }
         let verdict = self.state.on_frame(now, frame);
+        if let Some(epoch) = self.state.newer_map.take() {
+            self.fetch_map(now, epoch);
+        }
         if let Some(announced) = self.state.announced_endpoints.take() {
             self.learn(&announced);
         }
@@ -145,7 +158,8 @@ impl<C> SessionMachine<C> {
     }
 
     /// The connection is gone.
-    pub fn handle_disconnected(&mut self, now: LocalTime, failure: Failure) {
+    pub fn handle_disconnected(&mut self, now: LocalTime, mut failure: Failure) {
+        self.state.ignore_other_leader(&mut failure);
         match &self.link {
             Link::Greeting { .. } => self.on_hello_failed(now, failure, false),
             Link::Open(_) if failure.reason() == Reason::UnknownSession => {
@@ -169,33 +183,53 @@ impl<C> SessionMachine<C> {
                 self.link = Link::Idle;
                 self.connect_if_needed(now);
             }
-            // It may be carried out yet.
+            // The node may still carry out the hello, so the failure says `may_have_happened`.
             Link::Greeting { until, .. } if *until <= now => {
                 self.on_hello_unanswered(now, "no answer to the hello within a second");
             }
             Link::Open(open) => {
-                if let MoveToLeader::At(at, leader) = &mut open.move_to_leader
+                if let PlannedMove::At(at, leader) = &mut open.planned_move
                     && *at <= now
                 {
                     let leader = std::mem::take(leader);
                     self.state.outputs.push_back(Output::Connect { address: leader.clone() });
-                    open.move_to_leader = MoveToLeader::Connecting(leader);
+                    open.planned_move = PlannedMove::Connecting(leader);
                 }
                 self.state.stage_heartbeat_if_due(now);
                 self.state.stage_due_retries(now);
-                // Only so that it is known when the next answer is due.
+                // Called for its side effect only: it updates the time at which the next answer is due.
                 self.state.requests.is_answer_overdue(now);
             }
             _ => {}
         }
     }
 
+    /// Plans another stream, whose welcome tells a newer map. The present one serves the session until then.
+    fn fetch_map(&mut self, now: LocalTime, epoch: u64) {
+        let is_known = self.state.map.as_ref().is_some_and(|map| epoch <= map.epoch().0);
+        if is_known || self.closing_until.is_some() {
+            return;
+        }
+        let Link::Open(open) = &mut self.link else { return };
+        let due = self.map_fetched_at.map(|at| LocalTime(at.0 + MAP_FETCH_INTERVAL));
+        let at = due.map_or(now, |due| due.max(now));
+        let address = match &open.planned_move {
+            // Its welcome comes anyway.
+            PlannedMove::Connecting(_) => return,
+            PlannedMove::At(planned, _) if *planned <= at => return,
+            PlannedMove::At(_, leader) => leader.clone(),
+            PlannedMove::No => open.address.clone(),
+        };
+        self.map_fetched_at = Some(at);
+        open.planned_move = PlannedMove::At(at, address);
+    }
+
     pub(super) fn link_timeout(&self) -> Option<LocalTime> {
         match &self.link {
             Link::Paused { until } | Link::Greeting { until, .. } => Some(*until),
             Link::Open(open) => {
-                let move_at = match &open.move_to_leader {
-                    MoveToLeader::At(at, _) => Some(*at),
+                let move_at = match &open.planned_move {
+                    PlannedMove::At(at, _) => Some(*at),
                     _ => None,
                 };
                 let patience = self.state.answer_patience;
@@ -206,8 +240,9 @@ impl<C> SessionMachine<C> {
         }
     }
 
-    /// After a session was lost there is none until the program asks for something. While the circuit is open
-    /// it cannot, so it has to be closed first.
+    /// Connects to the next node if the client needs a session. After a session is lost, the client opens no new one
+    /// until the program makes a request. While the circuit breaker is open, each request of the program fails at once.
+    /// So the client then connects without a request: a node that serves it closes the circuit breaker.
     pub(super) fn connect_if_needed(&mut self, now: LocalTime) {
         let is_needed = self.state.is_open()
             || self.is_first_awaited
@@ -230,16 +265,20 @@ impl<C> SessionMachine<C> {
         self.state.backoff.reset();
         self.breaker.handle_success();
         self.refused_since = None;
+        self.denials.clear();
         self.config.endpoints.reached();
         self.avoided_leader.take_if(|leader| *leader == address);
         self.state.errors.reached(&address);
         self.state.outputs.push_back(Output::ConnectivityChanged);
         self.state.welcomed(hello.sent_at, &welcome);
-        let move_to_leader = match self.is_better_served_by(&welcome.leader, &address) {
-            true => MoveToLeader::At(LocalTime(now.0 + SETTLING_TIME), welcome.leader),
-            false => MoveToLeader::No,
+        if let Some(map) = welcome.map {
+            self.state.learn_map(map);
+        }
+        let planned_move = match self.is_better_served_by(&welcome.leader, &address) {
+            true => PlannedMove::At(LocalTime(now.0 + SETTLING_TIME), welcome.leader),
+            false => PlannedMove::No,
         };
-        self.link = Link::Open(OpenLink { address, move_to_leader, blocked_since: None });
+        self.link = Link::Open(OpenLink { address, planned_move, blocked_since: None });
         self.learn(&welcome.endpoints);
         if std::mem::take(&mut self.is_first_awaited) {
             self.state.outputs.push_back(Output::Opened);
@@ -275,7 +314,33 @@ impl<C> SessionMachine<C> {
             self.avoided_leader = Some(address.clone());
         }
         self.config.endpoints.reached();
-        self.on_no_stream(now, &address, Contact::Made, failure);
+        let known = self.config.endpoints.all();
+        let is_given_up = self.state.is_open() && self.denials.note(now, &address, &failure, known);
+        #[cfg(feature = "planted")]
+        let is_given_up = crate::planted::Bug::FailureIsSample.instead(is_given_up, false);
+        if is_given_up {
+            self.give_up_denied_session(now, &address, &failure);
+        } else {
+            self.on_no_stream(now, &address, Contact::Made, failure);
+        }
+    }
+
+    /// The nodes have denied the client its session for as long as the client waits for another answer. What becomes of
+    /// the session in the cluster is not known: the client can neither renew nor end it.
+    fn give_up_denied_session(&mut self, now: LocalTime, address: &str, failure: &Failure) {
+        self.breaker.handle_success();
+        self.state.errors.note(address, Contact::Made, failure);
+        self.state.outputs.push_back(Output::ConnectivityChanged);
+        let sent = self.state.requests.drain(|_| true);
+        let unsent = self.state.requests.take_out(|_| true);
+        for (entries, may_have_happened) in [(sent, true), (unsent, false)] {
+            for entry in entries {
+                let failure = Failure { may_have_happened, ..failure.clone() };
+                let rejected = RequestError::Rejected(Rejection::of(failure));
+                self.state.complete(entry.caller, Err(rejected));
+            }
+        }
+        self.replace_session(now, LossReason::Denied);
     }
 
     fn on_no_stream(&mut self, now: LocalTime, address: &str, contact: Contact, failure: Failure) {
@@ -364,7 +429,8 @@ impl<C> SessionMachine<C> {
         self.config.endpoints.follow_leader(&leader);
         self.state.stream_broke();
         self.state.leader_lost(LossReason::LeaderUnreachable);
-        // A client that is about to end its session has nothing against its lingering.
+        // A farewell tells the node that the session continues at another node. A client that is closing sends none.
+        // Then the cluster ends the session after its linger time, even if the close does not arrive.
         self.disconnect(self.closing_until.is_none());
         // Not at once: the next node may not know yet that it leads.
         self.pause(now, None);
@@ -373,6 +439,7 @@ impl<C> SessionMachine<C> {
     fn replace_session(&mut self, now: LocalTime, reason: LossReason) {
         // What the lost session never asked for, the next can.
         let is_wanted = self.closing_until.is_none();
+        self.denials.clear();
         self.state.end(reason, is_wanted);
         self.state.outputs.push_back(Output::SessionEnded { session: self.state.id, reason });
         match (self.config.session_ids)().filter(|_| is_wanted) {

@@ -23,7 +23,7 @@ pub enum Output<C> {
     Opened,
     /// The client's first session will not be opened. [`Output::Finished`] follows.
     NotOpened(NotOpened),
-    /// [`SessionMachine::endpoints`] changed, or the session is a new one.
+    /// [`SessionMachine::endpoints`] or [`SessionMachine::map`] changed, or the session is a new one.
     EndpointsLearned,
     /// [`SessionMachine::circuit`] or [`SessionMachine::connect_errors`] changed.
     ConnectivityChanged,

@@ -112,6 +112,21 @@ impl Request {
         }
     }
 
+    /// A copy for another try in another group, if it is for new locks: what is about a hold stays with the session that
+    /// has the hold.
+    pub fn for_other_group(&self, wait: Duration) -> Option<Request> {
+        let wait_ms = whole_ms(wait);
+        match self {
+            Request::Acquire(request) => {
+                Some(Request::Acquire(v1::AcquireRequest { wait_ms, ..request.clone() }))
+            }
+            Request::AcquireAll(request) => {
+                Some(Request::AcquireAll(v1::AcquireAllRequest { wait_ms, ..request.clone() }))
+            }
+            _ => None,
+        }
+    }
+
     pub(crate) fn since_ms(&self) -> Option<u64> {
         match self {
             Request::Acquire(request) => request.since_ms,

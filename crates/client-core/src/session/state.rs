@@ -7,7 +7,7 @@ use std::time::Duration;
 use holdfast_proto::plain::EncodedClientFrame;
 use holdfast_proto::v1;
 use holdfast_proto::v1::operation::Kind;
-use holdfast_proto::{Guarantee, SessionId};
+use holdfast_proto::{GroupMap, Guarantee, SessionId};
 
 use super::config::Settings;
 use super::output::Output;
@@ -15,6 +15,7 @@ use super::request::{Caller, Operation, Outcome, PendingRequest, Request, Succes
 use crate::backoff::Backoff;
 use crate::connect_errors::ConnectErrors;
 use crate::error::{LossReason, RequestError};
+use crate::groups::GroupId;
 use crate::hold::{Hold, HoldKey};
 use crate::in_flight::InFlight;
 use crate::lease::{HoldId, Leases, LocalTime, LogicalTime, RenewalId};
@@ -34,6 +35,12 @@ const NAMES_PER_FRAME_MAX: usize = 256;
 #[derive(Debug)]
 pub(crate) struct State<C> {
     pub(crate) id: SessionId,
+    /// As [`Config`](super::Config) has it.
+    pub(crate) group: GroupId,
+    /// The newest map that a welcome has told.
+    pub(crate) map: Option<Arc<GroupMap>>,
+    /// A group has refused by a newer map than that, with this epoch.
+    pub(crate) newer_map: Option<u64>,
     /// Ids go on over the sessions of a client, so that a hold of a lost session is never taken for one of the next.
     pub(crate) requests: InFlight<PendingRequest<C>>,
     pub(crate) holds: BTreeMap<HoldKey, Arc<Hold>>,
@@ -77,6 +84,9 @@ impl<C> State<C> {
     pub(crate) fn new(id: SessionId, lease_span: Duration, jitter_seed: u64) -> State<C> {
         State {
             id,
+            group: GroupId::ROOT,
+            map: None,
+            newer_map: None,
             requests: InFlight::new(),
             holds: BTreeMap::new(),
             releasing: BTreeMap::new(),
@@ -106,8 +116,11 @@ impl<C> State<C> {
         let acked_through = self.requests.acked_through();
         let session_id = self.id.to_secret_text();
         let request_id = self.requests.reserve_id();
+        let group = self.group.to_wire();
+        #[cfg(feature = "planted")]
+        let group = crate::planted::Bug::GroupNotTold.instead(group, 0);
         let (kind, acked_through, sent_at) = if self.is_open() {
-            let resume = v1::ResumeSessionRequest { session_id, request_id };
+            let resume = v1::ResumeSessionRequest { session_id, request_id, group };
             (Kind::Resume(resume), acked_through, now)
         } else {
             let open = v1::OpenSessionRequest {
@@ -116,6 +129,7 @@ impl<C> State<C> {
                 ttl_ms: whole_ms(settings.ttl),
                 linger_ms: settings.linger.map(whole_ms),
                 owner: Some(settings.owner.clone()),
+                group,
             };
             (Kind::Open(open), 0, *self.open_sent_at.get_or_insert(now))
         };
@@ -137,6 +151,28 @@ impl<C> State<C> {
         let [ttl, linger] = [welcome.ttl_ms, welcome.linger_ms].map(Duration::from_millis);
         let leases = Leases::opened(sent_at, logical_time, ttl, linger);
         self.leases = Some(Arc::new(Mutex::new(leases)));
+    }
+
+    /// A map that gives a slot to no group, or to two, is no map: the client goes on with the one that it has.
+    pub(crate) fn learn_map(&mut self, map: v1::GroupMap) {
+        let Ok(map) = GroupMap::decode(map) else { return };
+        if self.map.as_ref().is_none_or(|known| known.epoch() <= map.epoch()) {
+            self.map = Some(Arc::new(map));
+        }
+    }
+
+    /// A group has refused by the map with this epoch.
+    pub(crate) fn note_map_epoch(&mut self, epoch: u64) {
+        if self.map.as_ref().is_some_and(|map| map.epoch().0 < epoch) {
+            self.newer_map = Some(epoch);
+        }
+    }
+
+    /// The leader of another group does not serve this session.
+    pub(crate) fn ignore_other_leader(&self, failure: &mut v1::Failure) {
+        if failure.group != 0 && GroupId::from_wire(failure.group) != self.group {
+            failure.leader.clear();
+        }
     }
 
     /// The leader is another one, and what was held and awaited in the memory of the last is gone.

@@ -1,10 +1,11 @@
 //! Reads a script, drives a session with it, and writes down what comes out.
 //!
 //! ```text
-//! client ENDPOINTS [ttl=T] [linger=T] [lazy]      connected   unreachable   refused   disconnected [reason=R] [leader=A]
+//! client ENDPOINTS [ttl=T] [linger=T] [group=N] [lazy]    connected   unreachable   refused   disconnected [reason=R] [leader=A]
 //! WHO acquire NAME [wait=T] [ttl=T] [efficiency]  WHO release | drop | renew [ttl=T] | convert | transfer NAME
 //! WHO abandons    status NAME    close    blocked    wait
 //! WHO token NAME                                  what the guard says now
+//! route NAME...                                   in which group a request for these locks is carried out
 //! hears ITEM; ITEM; …                             one frame; see `hears.rs`
 //! ```
 
@@ -17,6 +18,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_client_core::connect_errors::Contact;
+use holdfast_client_core::error::Rejection;
+use holdfast_client_core::groups::{GroupId, Routes};
 use holdfast_client_core::hold::Hold;
 use holdfast_client_core::lease::LocalTime;
 use holdfast_client_core::session::{Config, Output, Request, SessionMachine, Settings, Success};
@@ -43,6 +46,8 @@ struct World {
     calls: BTreeMap<String, u64>,
     /// By who holds it and its name.
     holds: BTreeMap<(String, String), Arc<Hold>>,
+    /// What the sessions have learned of the groups.
+    routes: Routes,
     sessions: Arc<std::sync::atomic::AtomicU8>,
     transcript: String,
 }
@@ -58,6 +63,17 @@ impl World {
         match words[..] {
             ["client", endpoints, ..] => self.start(endpoints, &words[2..]),
             ["wait"] => {}
+            ["route", ref names @ ..] => {
+                let member =
+                    |name: &&str| v1::Member { name: (*name).to_owned(), ..Default::default() };
+                let members = names.iter().map(member).collect();
+                let request = v1::AcquireAllRequest { members, ..Default::default() };
+                let transcript = match self.routes.group_of(&Request::AcquireAll(request)) {
+                    Ok(group) => format!("in group {group}"),
+                    Err(several) => format!("rejected: {}", Rejection::from(several)),
+                };
+                self.tell(&transcript);
+            }
             [who, "token", name] => {
                 let hold = self.holds.get(&(who.to_owned(), name.to_owned()));
                 let transcript = match hold.map(|hold| hold.token(LocalTime(self.now))) {
@@ -162,6 +178,7 @@ impl World {
         let number = Arc::clone(&self.sessions);
         let config = Config {
             settings: Settings { ttl, linger, owner: Owner::default() },
+            group: GroupId::from_wire(option(words, "group").map_or(0, |it| it.parse().unwrap())),
             endpoints: endpoints.parse().unwrap(),
             opens_at_once: !words.contains(&"lazy"),
             waits_for_rates: !words.contains(&"impatient"),
@@ -205,7 +222,12 @@ impl World {
                     }
                     continue;
                 }
-                Output::EndpointsLearned => continue,
+                Output::EndpointsLearned => {
+                    if let Some(map) = session.map() {
+                        self.routes.learn(map);
+                    }
+                    continue;
+                }
                 Output::Completed { caller, outcome: Ok(Success::Granted(holds)) } => {
                     for hold in holds {
                         let key = (caller.clone(), hold.name.clone());

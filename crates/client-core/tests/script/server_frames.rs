@@ -1,9 +1,11 @@
 //! What a node says, written as `ITEM; ITEM; …`:
 //!
 //! ```text
-//! welcome #ID [leader=A] [term=N]        granted #ID NAME token=N [deadline=T] [shared] [best-effort]
+//! welcome #ID [leader=A] [term=N] [map=EPOCH:GROUP=FIRST-LAST,...]
+//! granted #ID NAME token=N [deadline=T] [shared] [best-effort]
 //! busy | timed-out | released | kept-alive | closed #ID     renewed #ID [deadline=T]   transferred #ID token=N
-//! cancelled #ID [granted NAME token=N]   refused #ID REASON [retryable] [leader=A] [retry-after-ms=N]     queued #ID
+//! cancelled #ID [granted NAME token=N]   refused #ID REASON [retryable] [leader=A] [group=N] [retry-after-ms=N] [map-epoch=N]
+//! queued #ID
 //! ended NAME acquire=ID REASON           lost token=N [acquire=ID]
 //! session-ended REASON                   leader-moved [A]                              members A,B
 //! ```
@@ -94,6 +96,7 @@ fn answer(words: &[&str], logical_time_ms: u64) -> AnswerResult {
                 logical_time_ms,
                 leader: option(words, "leader").unwrap_or_default().to_owned(),
                 term: number(words, "term").unwrap_or(1),
+                map: option(words, "map").map(group_map),
                 ..Default::default()
             })
         }
@@ -129,6 +132,8 @@ fn answer(words: &[&str], logical_time_ms: u64) -> AnswerResult {
             retryable: words.contains(&"retryable"),
             leader: option(words, "leader").unwrap_or_default().to_owned(),
             retry_after_ms: number(words, "retry-after-ms").unwrap_or(0),
+            map_epoch: number(words, "map-epoch").unwrap_or(0),
+            group: number(words, "group").map_or(0, |group| u32::try_from(group).unwrap()),
             ..Default::default()
         }),
         _ => panic!("what is {words:?}?"),
@@ -153,6 +158,18 @@ fn grant(name: &str, words: &[&str], deadline_ms: Option<u64>) -> Grant {
         deadline_ms,
         ..Default::default()
     }
+}
+
+fn group_map(text: &str) -> GroupMap {
+    let (epoch, groups) = text.split_once(':').expect("EPOCH:GROUPS");
+    let groups = groups.split(',').map(|route| {
+        let (group, slots) = route.split_once('=').expect("GROUP=FIRST-LAST");
+        let (first, last) = slots.split_once('-').expect("FIRST-LAST");
+        let [group, first, last]: [u32; 3] = [group, first, last].map(|it| it.parse().unwrap());
+        let slots = vec![SlotRun { first, count: last - first + 1 }];
+        GroupRoute { group, leader: format!("leader-{group}:1"), slots }
+    });
+    GroupMap { epoch: epoch.parse().unwrap(), groups: groups.collect() }
 }
 
 fn number(words: &[&str], name: &str) -> Option<u64> {

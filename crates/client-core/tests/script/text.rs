@@ -43,8 +43,8 @@ pub(super) fn frame(frame: &ClientFrame) -> String {
 
 fn operation(kind: &Kind) -> String {
     match kind {
-        Kind::Open(it) => format!("open #{}", it.request_id),
-        Kind::Resume(it) => format!("resume #{}", it.request_id),
+        Kind::Open(it) => format!("open #{}{}", it.request_id, in_group(it.group)),
+        Kind::Resume(it) => format!("resume #{}{}", it.request_id, in_group(it.group)),
         Kind::KeepAlive(it) => format!("keep-alive #{}", it.request_id),
         Kind::Acquire(it) => format!("acquire #{} {}", it.request_id, it.name),
         Kind::Release(it) => format!("release #{} {} token={}", it.request_id, it.name, it.token),
@@ -56,6 +56,11 @@ fn operation(kind: &Kind) -> String {
         Kind::Close(it) => format!("close #{}", it.request_id),
         other => format!("{other:?}"),
     }
+}
+
+/// Nothing of the root group, as on the wire.
+fn in_group(group: u32) -> String {
+    if group == 0 { String::new() } else { format!(" in group {group}") }
 }
 
 fn succeeded(success: &Success, now: LocalTime) -> String {
@@ -78,6 +83,9 @@ fn failed(error: &RequestError) -> String {
     match error {
         RequestError::Lost(lost) => lost.to_string(),
         RequestError::SessionLost(reason) => format!("session lost: {reason}"),
+        RequestError::Rejected(rejection) if rejection.may_have_happened => {
+            format!("rejected, may have happened: {rejection}")
+        }
         RequestError::Rejected(rejection) => format!("rejected: {rejection}"),
         RequestError::Unavailable(unavailable) => {
             let may = if unavailable.may_have_happened { "may have happened" } else { "not sent" };

@@ -72,6 +72,7 @@ impl From<AcquireError> for CampaignError {
                 message: error.to_string(),
                 may_have_happened: error.may_have_happened(),
                 retry_after: None,
+                map_epoch: 0,
             }),
         }
     }

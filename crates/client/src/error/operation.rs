@@ -378,7 +378,13 @@ from_request_error!(
 /// An answer that no request of this kind gets.
 fn unexpected(error: &RequestError) -> Rejection {
     let message = format!("an answer that does not fit the request: {error:?}");
-    Rejection { reason: Reason::Unspecified, message, may_have_happened: true, retry_after: None }
+    Rejection {
+        reason: Reason::Unspecified,
+        message,
+        may_have_happened: true,
+        retry_after: None,
+        map_epoch: 0,
+    }
 }
 
 #[cfg(feature = "redis")]

@@ -1,5 +1,6 @@
-//! One task owns the session and its stream; all others talk to it through a [`Handle`].
+//! One task owns a session and its stream; all others talk to it through a [`Handle`].
 //!
+//! - [`groups`]: the sessions of a client, one in each group of the cluster whose locks it uses.
 //! - [`task`]: drives the state machine of [`holdfast_client_core::session`] with a socket and a clock.
 //! - [`dial`], [`stream`], [`plain`]: the connection and the stream on it.
 //! - [`alarm`]: the task's timer.
@@ -10,6 +11,7 @@
 
 mod alarm;
 mod dial;
+mod groups;
 mod plain;
 mod stream;
 mod task;
@@ -22,21 +24,24 @@ use holdfast_client_core::circuit::CircuitState;
 use holdfast_client_core::connect_errors::ConnectErrors;
 use holdfast_client_core::endpoints::Endpoints;
 use holdfast_client_core::error::{RequestError, Unavailable};
+use holdfast_client_core::groups::GroupId;
 use holdfast_client_core::lease::LocalTime;
-use holdfast_client_core::session::{self as core, NotOpened, Outcome, Request, Success};
-use holdfast_proto::SessionId;
+use holdfast_client_core::session::{
+    self as core, NoSessionId, NotOpened, Outcome, Request, Success,
+};
 use tokio::sync::{Semaphore, SemaphorePermit, mpsc, oneshot, watch};
 use tokio::time::timeout;
 
 use crate::circuit::Circuit;
 use crate::companion::Companion;
 use crate::connection::Transport;
-use crate::error::ConnectError;
 use crate::jitter_seed;
 use crate::known_nodes::KnownNodes;
 use crate::unary::Unary;
 use holdfast_lease_clock as clock;
 
+pub(crate) use groups::Sessions;
+use groups::Starter;
 use task::Task;
 
 /// What every session of a client is opened with.
@@ -115,50 +120,28 @@ struct CallLimits {
 }
 
 impl Handle {
-    /// Starts the task, which opens a session at once. Returns when that is done.
-    pub(crate) async fn open(
-        endpoints: Endpoints,
-        settings: Settings,
-    ) -> Result<Handle, ConnectError> {
-        let request_timeout = settings.request_timeout;
-        let (opened, when_opened) = oneshot::channel();
-        let handle = Handle::start(endpoints, settings, Some(opened))?;
-        match timeout(request_timeout, when_opened).await {
-            Ok(Ok(Ok(()))) => Ok(handle),
-            Ok(Ok(Err(NotOpened::Refused(rejection)))) => Err(ConnectError::Rejected(rejection)),
-            Ok(Ok(Err(NotOpened::NotReached))) => {
-                Err(ConnectError::Unavailable(handle.unavailable(false)))
-            }
-            Ok(Err(_)) | Err(_) => Err(ConnectError::Unavailable(handle.unavailable(true))),
-        }
-    }
-
-    /// Starts the task, which opens a session when a request needs one, and connects to nothing before.
-    pub(crate) fn open_when_needed(
-        endpoints: Endpoints,
-        settings: Settings,
-    ) -> Result<Handle, ConnectError> {
-        Handle::start(endpoints, settings, None)
-    }
-
+    /// Starts the task of a session. The task opens the session at once if `opened` is there to be told so. Otherwise a
+    /// request opens it, and the task connects to nothing before.
     fn start(
+        group: GroupId,
         endpoints: Endpoints,
-        settings: Settings,
+        starter: &Starter,
         opened: Option<oneshot::Sender<Result<(), NotOpened>>>,
-    ) -> Result<Handle, ConnectError> {
+    ) -> Result<Handle, NoSessionId> {
+        let Starter { settings, routes, circuits, ids } = starter.clone();
         let (commands, inbox) = mpsc::unbounded_channel();
         let (circuit, circuit_state) = watch::channel(CircuitState::Closed);
         let view = View { nodes: KnownNodes::new(endpoints.clone()), errors: Arc::default() };
         let config = core::Config {
             settings: settings.session.clone(),
+            group,
             endpoints,
             opens_at_once: opened.is_some(),
             waits_for_rates: settings.waits_for_rates,
             jitter_seed: jitter_seed(),
-            session_ids: Box::new(|| SessionId::random().ok()),
+            session_ids: ids.of_one_group(),
         };
-        let session = core::SessionMachine::new(config, clock::now());
-        let session = session.map_err(|_| ConnectError::NoRandomness)?;
+        let session = core::SessionMachine::new(config, clock::now())?;
         let handle = Handle {
             shared: Arc::new(Shared {
                 commands,
@@ -174,7 +157,9 @@ impl Handle {
             }),
         };
         let Settings { companion, transport, .. } = settings;
-        tokio::spawn(Task { session, inbox, companion, transport, view, circuit, opened }.run());
+        let task =
+            Task { session, inbox, companion, transport, view, routes, circuits, circuit, opened };
+        tokio::spawn(task.run());
         Ok(handle)
     }
 
@@ -234,14 +219,18 @@ impl Handle {
         self.send(Command::Ask { request, caller: None, waits_until, call: None });
     }
 
-    pub(crate) async fn close(&self) -> Outcome {
+    /// The close is on its way before the future is first polled.
+    fn start_close(&self) -> impl Future<Output = Outcome> + use<> {
         let (reply, answer) = oneshot::channel();
         let is_open = self.send(Command::Close { caller: Caller { reply, on_queued: None } });
-        match timeout(self.shared.request_timeout, answer).await {
-            // The task has ended before: a clone was closed.
-            _ if !is_open => Ok(Success::Closed),
-            Ok(Ok(outcome)) => outcome,
-            Ok(Err(_)) | Err(_) => Err(RequestError::Unavailable(self.unavailable(true))),
+        let (handle, answer) = (self.clone(), timeout(self.shared.request_timeout, answer));
+        async move {
+            match answer.await {
+                // The task has ended before: a clone was closed.
+                _ if !is_open => Ok(Success::Closed),
+                Ok(Ok(outcome)) => outcome,
+                Ok(Err(_)) | Err(_) => Err(RequestError::Unavailable(handle.unavailable(true))),
+            }
         }
     }
 
@@ -290,6 +279,10 @@ impl Handle {
     /// False if the task has ended. Callers who wait for an answer also see it on their reply channel.
     fn send(&self, command: Command) -> bool {
         self.shared.commands.send(command).is_ok()
+    }
+
+    fn known_nodes(&self) -> &KnownNodes {
+        &self.shared.view.nodes
     }
 
     /// For calls beside the session.

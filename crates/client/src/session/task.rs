@@ -1,6 +1,7 @@
 //! The task that drives a session: it owns the socket and the callers, reads the clock, and decides nothing.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,7 @@ use tracing::Instrument;
 
 use super::alarm::Alarm;
 use super::dial::{Dialled, dial};
+use super::groups::{Circuits, SharedRoutes};
 use super::stream::{Inbound, Outbound, Stream};
 use super::{Caller, Command, View};
 use crate::auth_file::AuthFile;
@@ -24,7 +26,7 @@ use crate::connection::{Transport, why_not};
 use crate::tls::Tls;
 use holdfast_lease_clock as clock;
 
-/// Timers stand still while the machine sleeps. What came due then is seen this long after waking up at the latest.
+/// tokio's timers do not run while the machine sleeps. After a sleep the task notices within this time what is due.
 const PAUSE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The timer of a session that has nothing to do.
@@ -36,8 +38,10 @@ pub(super) struct Task {
     pub(super) companion: Option<Companion>,
     pub(super) transport: Transport,
     pub(super) view: View,
+    pub(super) routes: Arc<SharedRoutes>,
+    pub(super) circuits: Arc<Circuits>,
     pub(super) circuit: watch::Sender<CircuitState>,
-    /// Of the client's first session, if it is opened at once: told when it is open, or will not be.
+    /// Set if the client opens its first session at once. The task sends here whether the session was opened.
     pub(super) opened: Option<oneshot::Sender<Result<(), NotOpened>>>,
 }
 
@@ -86,10 +90,7 @@ impl Task {
                 }
                 Input::Frame(Ok(None)) => self.on_broken("the stream ended"),
                 Input::Frame(Err(status)) => {
-                    let failure = match explain_any(&status) {
-                        Some(words) => refused(Reason::Unauthenticated, words),
-                        None => Failure::from_status(&status),
-                    };
+                    let failure = why_ended(&status, self.session.is_open());
                     self.session.handle_disconnected(clock::now(), failure);
                 }
                 Input::Command(Some(command)) => self.on_command(command),
@@ -102,12 +103,12 @@ impl Task {
         }
     }
 
-    /// Callers who were just answered ask for the next thing at once. After their turn all of it goes out in one
-    /// frame, instead of one frame each. For one alone it would only wake another of the runtime's threads.
+    /// Yields to tokio, so that callers that were just answered can send their next requests. The task then sends all
+    /// of these in one frame. With a single caller there is nothing to collect, so the task does not yield.
     async fn let_callers_run(&mut self, answered: usize) {
         if answered > 1 || self.session.has_several_in_flight() {
             tokio::task::yield_now().await;
-            // The first who asks wakes this task, before the others had their turn.
+            // The first request wakes this task before the other callers have run. So the task yields once more.
             if self.inbox.len() < answered {
                 tokio::task::yield_now().await;
             }
@@ -118,14 +119,14 @@ impl Task {
         let stream = io.stream.as_mut().map(|stream| (&mut stream.outbound, &mut stream.inbound));
         let (outbound, inbound) = stream.unzip();
         tokio::select! {
-            // What is rare comes first. Before it comes here again the task takes all commands, and looks at the clock. Only
-            // patience has to wait until nothing can be read: a node that says something all the time is alive.
+            // `biased` polls the branches in this order, rare inputs first. Frames cannot starve commands or timers:
+            // before each call of this function, `run` takes all commands and checks the alarm. The alarm is last,
+            // because `handle_quiet` disconnects from a node whose answer is overdue. That answer may be readable now.
             biased;
             () = room(outbound) => Input::Room,
             dialled = dialled(&mut io.dialling) => Input::Dialled(dialled),
             frame = message(inbound) => Input::Frame(frame),
             command = self.inbox.recv(), if !self.session.is_closing() => Input::Command(command),
-            // It comes last: an answer that can be read is read first.
             () = alarm.goes_off() => Input::Alarm,
         }
     }
@@ -196,7 +197,7 @@ impl Task {
         self.session.handle_disconnected(clock::now(), failure);
     }
 
-    /// Does what the session wants. True if it was the last time.
+    /// Carries out what the session machine asks for. Returns true if the session has finished.
     fn carry_out(&mut self, io: &mut Io) -> bool {
         while let Some(output) = self.session.poll_output() {
             match output {
@@ -204,6 +205,9 @@ impl Task {
                     let session = self.session.id().public_id();
                     let resumes = self.session.is_open();
                     let span = tracing::info_span!("connect", %session, address, resumes);
+                    if let Some(file) = self.transport.auth_file() {
+                        file.refresh();
+                    }
                     io.credential = self.credential();
                     io.dialling =
                         Some(Box::pin(dial(self.transport.clone(), address).instrument(span)));
@@ -216,7 +220,7 @@ impl Task {
                         stream.leave();
                     }
                 }
-                // A caller that is gone abandons what it asked for.
+                // Sending fails if the caller is gone. Then the caller has abandoned its request by itself.
                 Output::Completed { caller, outcome } => drop(caller.reply.send(outcome)),
                 Output::Queued(queued) => {
                     let caller = self.session.caller_mut(queued.call);
@@ -226,19 +230,35 @@ impl Task {
                 }
                 Output::Opened => self.tell_opened(Ok(())),
                 Output::NotOpened(why) => self.tell_opened(Err(why)),
-                Output::EndpointsLearned => self.tell_endpoints(),
+                Output::EndpointsLearned => {
+                    self.routes.learn(self.session.map());
+                    self.tell_endpoints();
+                }
                 Output::ConnectivityChanged => {
                     let state = self.session.circuit();
                     let change = |now: &mut CircuitState| std::mem::replace(now, state) != state;
-                    self.circuit.send_if_modified(change);
+                    if self.circuit.send_if_modified(change) {
+                        self.circuits.set(self.session.group(), state);
+                    }
                     self.view.errors().clone_from(self.session.connect_errors());
                 }
                 Output::SessionEnded { session, reason } => {
-                    if reason != LossReason::SessionClosed {
-                        tracing::warn!(session = %session.public_id(), "session lost: {reason}");
+                    let public_id = session.public_id();
+                    match reason {
+                        LossReason::SessionClosed => {}
+                        LossReason::Denied => {
+                            let said = self.session.connect_errors().to_unavailable(false).message;
+                            tracing::warn!(session = %public_id, "session lost: {reason}: {said}");
+                        }
+                        _ => tracing::warn!(session = %public_id, "session lost: {reason}"),
                     }
-                    if let Some(companion) = &self.companion {
-                        companion.tell(&Message::NoSession);
+                    // A session that the nodes denied may still be open. The companion ends it after this program, if
+                    // the credential allows that by then.
+                    if let Some(companion) = &self.companion
+                        && reason != LossReason::Denied
+                    {
+                        companion
+                            .tell(&Message::NoSession { group: self.session.group().number() });
                     }
                 }
                 Output::Finished => return true,
@@ -266,6 +286,7 @@ impl Task {
             }
             companion.tell(&Message::Session(companion::Session {
                 id: self.session.id(),
+                group: self.session.group().number(),
                 ttl: self.session.settings().ttl,
                 endpoints: endpoints.all().to_vec(),
                 has_tls: self.transport.tls().is_some(),
@@ -273,7 +294,8 @@ impl Task {
         }
     }
 
-    /// As much as the connection has room for. If it takes nothing any more, what is still to be read says why.
+    /// Sends frames for as long as the connection has room. If the connection is broken, `flush` reports nothing: the
+    /// task reads on, and learns the reason from the node's last frame or from the read error.
     fn flush(&mut self, io: &mut Io) {
         let Some(stream) = &mut io.stream else { return };
         let now = clock::now();
@@ -294,6 +316,17 @@ impl Task {
             None => IDLE_INTERVAL,
         };
         Instant::now() + left
+    }
+}
+
+/// Why a stream of gRPC has ended.
+fn why_ended(status: &Status, is_open: bool) -> Failure {
+    match explain_any(status) {
+        // That is no word of a node about the session: the certificate may be replaced.
+        Some(message) if is_open => Failure { message, retryable: true, ..Failure::default() },
+        // There is no session, and will be none.
+        Some(words) => refused(Reason::Unauthenticated, words),
+        None => Failure::from_status(status),
     }
 }
 
@@ -325,4 +358,32 @@ fn wants_lock_delay(request: &Request) -> bool {
         _ => None,
     };
     delay_ms.is_some_and(|ms| ms > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use rustls::{AlertDescription, Error};
+
+    use super::*;
+
+    #[test]
+    fn an_error_of_tls_denies_only_a_client_without_a_session() {
+        let alert = Error::AlertReceived(AlertDescription::CertificateExpired);
+        let status = Status::from_error(Box::new(io::Error::other(alert)));
+        let while_open = why_ended(&status, true);
+        assert_eq!((while_open.reason(), while_open.retryable), (Reason::Unspecified, true));
+        let before = why_ended(&status, false);
+        assert_eq!((before.reason(), before.retryable), (Reason::Unauthenticated, false));
+        assert_eq!(while_open.message, before.message);
+    }
+
+    #[test]
+    fn a_denial_that_a_proxy_said_is_none_of_a_node() {
+        let by_proxy = why_ended(&Status::unauthenticated("who are you?"), true);
+        assert_eq!(by_proxy.reason(), Reason::Unspecified);
+        let by_node = refused(Reason::Unauthenticated, "the token is not known").to_status();
+        assert_eq!(why_ended(&by_node, true).reason(), Reason::Unauthenticated);
+    }
 }

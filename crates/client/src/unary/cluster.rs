@@ -73,7 +73,7 @@ impl Unary {
 
     /// To the best voter, if none is named. Gives the new leader.
     pub async fn transfer_leadership(&self, to: Option<u64>) -> Result<u64, CallError> {
-        let request = v1::TransferLeadershipRequest { to: to.unwrap_or(0) };
+        let request = v1::TransferLeadershipRequest { to: to.unwrap_or(0), ..Default::default() };
         let answer = self.call_on(CHANGE_PATIENCE, request, |node, request| async move {
             ClusterServiceClient::new(node).transfer_leadership(request).await
         });

@@ -68,16 +68,25 @@ impl FakeNode {
     }
 
     async fn welcome_with(&mut self, welcome: OpenSessionResponse) -> ServedStream {
+        self.welcome_telling(welcome).await.0
+    }
+
+    /// The next stream, and its hello, which this was the answer to.
+    pub(crate) async fn welcome_telling(
+        &mut self,
+        welcome: OpenSessionResponse,
+    ) -> (ServedStream, Kind) {
         let mut stream = self.next_stream().await;
         let hello = stream.next_frame().await.expect("a hello");
-        match hello.operations[0].kind.clone().unwrap() {
+        let hello = hello.operations[0].kind.clone().unwrap();
+        match &hello {
             Kind::Open(open) => stream.answer(open.request_id, AnswerResult::Open(welcome)).await,
             Kind::Resume(resume) => {
                 stream.answer(resume.request_id, AnswerResult::Resume(welcome)).await;
             }
             other => panic!("not a hello: {other:?}"),
         }
-        stream
+        (stream, hello)
     }
 }
 

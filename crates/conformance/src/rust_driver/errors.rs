@@ -23,6 +23,7 @@ pub(crate) fn loss_name(reason: LossReason) -> &'static str {
         LossReason::Wounded => "wounded",
         LossReason::Broken => "broken",
         LossReason::SessionKilled => "session_killed",
+        LossReason::Denied => "denied",
         LossReason::Transferred => "transferred",
         LossReason::LeaderChanged => "leader_changed",
         LossReason::LeaderUnreachable => "leader_unreachable",

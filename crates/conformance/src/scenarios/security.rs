@@ -114,24 +114,9 @@ pub(super) async fn tls_wrong_authority(stage: &mut Stage<'_>) -> Checked {
 /// TTL, and a new token lets it in again.
 pub(super) async fn credential_expired(stage: &mut Stage<'_>) -> Checked {
     let ttl = Duration::from_secs(4);
-    let lasting = create_user(stage, "frank", "user").await?;
-    let file = stage.cluster.file("frank-short.token");
-    // The token lives for longer than this driver needs to take a lock on this machine.
-    let began = Instant::now();
-    let mut warm = stage.connect_request("warm", ttl);
-    warm["auth_file"] = json!(lasting);
-    stage.driver.ok(warm).await?;
-    stage.acquire(json!({"client": "warm", "name": "warm"})).await?;
-    let valid = Duration::from_secs(3) + 4 * began.elapsed();
-    stage.close("warm").await?;
-    let expires = format!("{}ms", ms(valid));
-    create_token(stage, "frank", &file, &["--expires", &expires]).await?;
-    let made = Instant::now();
-    let mut request = stage.connect_request("c", ttl);
-    request["auth_file"] = json!(file);
-    stage.driver.ok(request).await?;
+    let (file, end) = connect_for_a_moment(stage, "frank", ttl).await?;
     stage.acquire(json!({"client": "c", "name": "a"})).await?;
-    await_end_of_credential(stage, made + valid, ttl).await?;
+    await_end_of_credential(stage, end, ttl).await?;
     refused_acquire(stage).await?;
     // Until then the client may resume its session, in which the lock is held, though its guard is lost.
     stage.cluster.audit.wait_for_event("expired", &stage.name("a")).await?;
@@ -140,6 +125,20 @@ pub(super) async fn credential_expired(stage: &mut Stage<'_>) -> Checked {
         .acquire_again(json!({"client": "c", "name": "a", "wait_ms": 10_000, "as": "next"}))
         .await?;
     stage.lost("a", "a", "").await?;
+    stage.close("c").await
+}
+
+/// The time of the client's token is over, and its file has the next one a moment later. All nodes deny the client
+/// meanwhile, and the hold lives on.
+pub(super) async fn credential_late(stage: &mut Stage<'_>) -> Checked {
+    let (file, end) = connect_for_a_moment(stage, "ivan", LONG_TTL).await?;
+    let token = stage.acquire(json!({"client": "c", "name": "a"})).await?;
+    tokio::time::sleep_until((end + Duration::from_millis(500)).into()).await;
+    replace_token(stage, "ivan", &file).await?;
+    stage.acquire_again(json!({"client": "c", "name": "b", "wait_ms": 10_000})).await?;
+    let now = stage.held("a", "a").await?;
+    ensure(now == token, || format!("the token became {now}"))?;
+    stage.release("a", "released").await?;
     stage.close("c").await
 }
 
@@ -208,6 +207,31 @@ async fn refused_acquire(stage: &Stage<'_>) -> Checked {
 
 fn is_kind(error: &Value, kinds: &[&str]) -> bool {
     error["kind"].as_str().is_some_and(|kind| kinds.contains(&kind))
+}
+
+/// A client `c` of a new user. Returns the file with its token, and when the time of that is over.
+async fn connect_for_a_moment(
+    stage: &Stage<'_>,
+    user: &str,
+    ttl: Duration,
+) -> Checked<(PathBuf, Instant)> {
+    let lasting = create_user(stage, user, "user").await?;
+    let file = stage.cluster.file(&format!("{user}-short.token"));
+    // The token lives for longer than this driver needs to take a lock on this machine.
+    let began = Instant::now();
+    let mut warm = stage.connect_request("warm", ttl);
+    warm["auth_file"] = json!(lasting);
+    stage.driver.ok(warm).await?;
+    stage.acquire(json!({"client": "warm", "name": "warm"})).await?;
+    let valid = Duration::from_secs(3) + 4 * began.elapsed();
+    stage.close("warm").await?;
+    let expires = format!("{}ms", ms(valid));
+    create_token(stage, user, &file, &["--expires", &expires]).await?;
+    let end = Instant::now() + valid;
+    let mut request = stage.connect_request("c", ttl);
+    request["auth_file"] = json!(file);
+    stage.driver.ok(request).await?;
+    Ok((file, end))
 }
 
 /// A client `c` of a new user. Returns the file with its token.

@@ -28,6 +28,13 @@ pub enum Event {
         public: PublicSessionId,
         reason: EndReason,
     },
+    /// The session has ended, and later entries end the rest of its holds and waits. [`Event::SessionEnded`] follows
+    /// when none is left. It is for the node itself: it is neither published nor watched.
+    SessionEnding {
+        session: SessionId,
+        public: PublicSessionId,
+        reason: EndReason,
+    },
     /// A hold began, at once or after a wait.
     Granted {
         name: LockName,
@@ -129,6 +136,7 @@ impl Event {
         !matches!(
             self,
             Event::WaitEnded { outcome: Outcome::Granted(_) | Outcome::GrantedAll(_), .. }
+                | Event::SessionEnding { .. }
                 | Event::OwnershipChanged { .. }
         )
     }

@@ -15,23 +15,24 @@ use crate::state::wait::{QueuePlace, Wait};
 
 /// The most links in an answer.
 const LINKS_MAX: usize = 32;
-/// How many holders of one lock are followed.
+/// How many holders of one lock the search follows.
 const HOLDERS_MAX: usize = 16;
-/// How many holders each link contains.
-const HOLDERS_TOLD_MAX: usize = 3;
+/// How many holders each link of the answer contains.
+const HOLDERS_PER_LINK_MAX: usize = 3;
+/// How many reserved locks the answer contains.
 const RESERVED_MAX: usize = 32;
-/// How many places in other queues are visited: an acquire-all has up to 256.
+/// How many queue places the search for reserved locks visits: an acquire-all has up to 256.
 const PLACES_MAX: usize = 1_024;
 
 /// Why an acquire of a lock waits, or would wait.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LockWhy {
     pub status: LockStatus,
-    /// The blocking actors that wait themselves; the nearest first.
+    /// The blocking actors that wait for other locks, in the order of their depth.
     pub chain: Vec<WaitLink>,
-    /// The answer was cut.
+    /// The chain has more than `LINKS_MAX` links, and ends there.
     pub chain_is_cut: bool,
-    /// Free locks that are reserved for an actor that waits for this lock at the same time.
+    /// Free locks that are reserved for acquire-alls that wait for this lock, too.
     pub reserved: Vec<ReservedLock>,
 }
 
@@ -46,14 +47,14 @@ pub struct WaitLink {
     pub waiter: WaiterInfo,
     /// The first holders of the lock that it waits for.
     pub holders: Vec<HolderInfo>,
-    /// All of them.
+    /// How many holders that lock has. If the waiter converts a hold of its own, that hold does not count.
     pub holder_count: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReservedLock {
     pub name: LockName,
-    /// The waiters for which it is reserved.
+    /// The session of the waiter for which the lock is reserved.
     pub session: PublicSessionId,
     pub owner: Owner,
 }
@@ -70,19 +71,20 @@ impl LockTable {
         }
     }
 
-    /// Breadth first, each actor once: a cycle ends where it began.
+    /// A breadth-first search. It visits each actor once, so it also ends if the waits form a cycle.
     fn chain_behind(&self, name: &LockName) -> (Vec<WaitLink>, bool) {
         let mut links = Vec::new();
         let mut seen = BTreeSet::new();
-        let mut to_look_at = VecDeque::new();
-        self.push_blockers(name, 1, &mut to_look_at);
-        while let Some((depth, through, actor)) = to_look_at.pop_front() {
+        let mut to_visit = VecDeque::new();
+        self.push_blockers(name, 1, &mut to_visit);
+        while let Some((depth, through, actor)) = to_visit.pop_front() {
             if !seen.insert(actor) {
                 continue;
             }
             for (request, wait) in self.waits_of(actor) {
                 for place in wait.places.as_slice() {
-                    // The walk reached it because it is first in that queue.
+                    // The search reached this actor because it is first in the queue of `through`: that place is no
+                    // link of its own.
                     if place.name == through && wait.converts.is_none() {
                         continue;
                     }
@@ -94,7 +96,7 @@ impl LockTable {
                         continue;
                     };
                     links.push(link);
-                    self.push_blockers(&place.name, depth + 1, &mut to_look_at);
+                    self.push_blockers(&place.name, depth + 1, &mut to_visit);
                 }
             }
         }
@@ -106,14 +108,14 @@ impl LockTable {
         &self,
         name: &LockName,
         depth: u32,
-        to_look_at: &mut VecDeque<(u32, LockName, Actor)>,
+        to_visit: &mut VecDeque<(u32, LockName, Actor)>,
     ) {
         let Some(lock) = self.lock_map().get(name) else { return };
         let holders = lock.holds().take(HOLDERS_MAX).map(|hold| hold.actor());
         let first = lock.queue().first().map(|(_, waiter)| (waiter.session, waiter.actor));
         let reserved_for = first.filter(|_| lock.holder_count() == 0);
         let all = holders.chain(reserved_for).map(|actor| (depth, name.clone(), actor));
-        to_look_at.extend(all);
+        to_visit.extend(all);
     }
 
     fn link(
@@ -136,7 +138,7 @@ impl LockTable {
             in_the_way_of: through.clone(),
             waits_for: place.name.clone(),
             waiter: self.waiter_info(&place.name, waiter, position),
-            holders: others.take(HOLDERS_TOLD_MAX).map(|hold| self.holder_info(hold)).collect(),
+            holders: others.take(HOLDERS_PER_LINK_MAX).map(|hold| self.holder_info(hold)).collect(),
             holder_count: lock.holder_count() - usize::from(converts.is_some()),
         })
     }
@@ -165,7 +167,7 @@ impl LockTable {
             .collect()
     }
 
-    /// Whether only the order of the queue keeps other actors from the lock.
+    /// Whether the lock is free and reserved for this request, because the request is first in its queue.
     fn is_kept_for(&self, name: &LockName, session: SessionId, request: RequestId) -> bool {
         let is_first = |lock: &Lock| {
             let first = lock.queue().first();

@@ -8,9 +8,11 @@
 //! later waiter is granted that lock, although the request itself holds nothing and has no token
 //! yet.
 //!
-//! Locks are not re-entrant by default. An actor (a thread of work within a session) that asks again for a lock that it
-//! holds gets `Busy` if it tries once. If it wants to wait, it gets `Deadlock`; under the policy `Wait` it waits until
-//! its deadline. An acquire-all gets `AlreadyHeld`.
+//! Locks are not re-entrant by default (`Terms::reentrant`). An actor is a thread of work within a session. If an actor
+//! acquires a lock that it holds already, and the request is not re-entrant:
+//! - with a wait of zero it gets `Busy`;
+//! - with a wait and the policy `Wait` it waits until its deadline;
+//! - with a wait and any other policy it gets `Deadlock`.
 //!
 //! The policies `WaitDie` and `WoundWait` are those of Rosenkrantz, Stearns and Lewis (1978). An actor's age is the
 //! `since` of its request, or else the time at which its session was opened; the lower time is the older actor.

@@ -51,7 +51,7 @@ impl LockTable {
                 return self.answer(&call, question, Reply::CancelDone);
             }
             self.change_answers(call.session, |answers| {
-                answers.keep(target, Question::AcquireToCome, Reply::Cancelled);
+                answers.keep(target, Question::CancelledBeforeArrival, Reply::Cancelled);
             });
             Reply::CancelDone
         };

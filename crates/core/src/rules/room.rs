@@ -19,7 +19,8 @@ use crate::state::usage::Used;
 
 /// Past the limit renewals and cancellations have such a part of it more.
 const RESERVE_PART: u64 = 16;
-/// One session may take such a part of the bytes.
+/// What one session has may take such a part of the bytes. The entries of its locks are not counted: sessions can share
+/// them. A lock's entry is smaller than a hold, so with them it is less than two such parts.
 const SESSION_PART: u64 = 4;
 
 impl LockTable {
@@ -100,7 +101,7 @@ impl LockTable {
         match question {
             // What it gives back is larger than its answer.
             Question::Release { .. } => Ok(()),
-            Question::Renew { .. } | Question::Cancel { .. } | Question::AcquireToCome => {
+            Question::Renew { .. } | Question::Cancel { .. } | Question::CancelledBeforeArrival => {
                 let limit = self.table_limits().bytes;
                 if self.is_limited()
                     && self.size_bytes() + 2 * answer > limit + limit / RESERVE_PART

@@ -1,18 +1,19 @@
 //! How holds and sessions end. Each is removed from every index, and the locks that it frees are noted.
 //!
 //! The end of a session is one decision, in one log entry. A session may have so many holds and waits that one entry
-//! cannot end them all: then later entries do, a bounded number each. Meanwhile the session is *ending*. It stays in the
-//! table for its holds and waits, and always:
+//! cannot end them all. Then later entries end the rest, a bounded number in each. Until then the session is *ending*.
+//! The table keeps an ending session for its holds and waits. For an ending session these statements are true:
 //!
-//! * For every request it has ended. Its requests get the answers of an ended session ([`answer_of_ended`]); operators
-//!   and transfers do not find it.
-//! * A hold of it is a hold. No other request is granted the lock before a later entry ends the hold. So mutual exclusion
-//!   is the same at every entry.
-//! * Nothing of it begins or lasts longer: no wait of it is granted, and no deadline of it moves.
-//! * Its waits are in the way of no deadlock search: it waits for nothing any more.
+//! * Its requests get the answers of an ended session ([`answer_of_ended`]). `kill-session` and transfers to the
+//!   session do not find it.
+//! * Each of its holds keeps its lock until an entry ends that hold. Before that entry the table grants the lock to no
+//!   conflicting request. So mutual exclusion is the same at every entry.
+//! * The table grants none of its waits, and extends none of its deadlines.
+//! * The deadlock search ignores its waits.
 //! * Every entry goes on with the sessions that are ending, the earliest first. If there is no other entry, the leader
 //!   writes a tick: see [`LockTable::next_deadline`].
-//! * [`Event::SessionEnded`] is the last event of a session, after the ends of all its holds and waits.
+//! * [`Event::SessionEnding`] tells of the decision. [`Event::SessionEnded`] is the last event of a session, after the
+//!   ends of all its holds and waits.
 //!
 //! [`answer_of_ended`]: LockTable::answer_of_ended
 
@@ -30,7 +31,8 @@ use crate::state::hold::{Hold, HoldKey};
 use crate::state::table::LockTable;
 
 impl LockTable {
-    /// Removes a hold from its lock and from every index. A pending conversion of it ends.
+    /// Removes a hold from its lock and from every index. If its session waits to convert this hold to another mode,
+    /// that wait ends too.
     pub(crate) fn take_hold(
         &mut self,
         name: &LockName,
@@ -48,13 +50,32 @@ impl LockTable {
             && id == key.0
             && self.converts(id, request).is_some_and(|converts| converts.acquire == key.1)
         {
-            self.end_wait(id, request, Reply::Rejected(Rejection::NotHeld), events);
+            if self.ending_of(id).is_some() {
+                self.end_wait_with_session(id, request, events);
+            } else {
+                self.end_wait(id, request, Reply::Rejected(Rejection::NotHeld), events);
+            }
         }
         Some(hold)
     }
 
-    /// Ends a hold without a release. Its session remembers the loss, and a lock delay closes the lock for a while.
+    /// Ends a hold without a release. If its session is ending, the hold ends as all holds of that session do.
     pub(crate) fn end_hold(
+        &mut self,
+        name: &LockName,
+        key: HoldKey,
+        reason: EndReason,
+        events: &mut Vec<Event>,
+    ) {
+        match self.ending_of(key.0) {
+            Some(ending) => self.end_hold_with_session(name, key, ending, events),
+            None => self.lose_hold(name, key, reason, events),
+        }
+    }
+
+    /// Ends a hold for this reason. Its session remembers the loss. If the hold has a lock delay, the lock is *closed*:
+    /// the table grants it to nobody until the delay is over.
+    fn lose_hold(
         &mut self,
         name: &LockName,
         key: HoldKey,
@@ -83,7 +104,7 @@ impl LockTable {
         events.push(Event::HoldEnded { name, session, request, token, granted_at, reason });
     }
 
-    /// A lock delay is over.
+    /// Opens a closed lock again, because its lock delay is over.
     pub(crate) fn reopen(&mut self, name: &LockName, events: &mut Vec<Event>) {
         if self.open_lock(name) {
             self.note_freed(name.clone());
@@ -108,9 +129,11 @@ impl LockTable {
     ) {
         let Some(session) = self.live_session(id) else { return };
         let parts = session.part_count();
+        let public = session.public;
         if self.rules() >= RulesVersion::EIGHT && !self.may_end_at_once(parts) {
             self.remember_end(id, end_of(reason));
             self.set_ending(id, reason);
+            events.push(Event::SessionEnding { session: id, public, reason });
         } else {
             self.end_session_at_once(id, reason, events);
         }
@@ -209,9 +232,9 @@ impl LockTable {
         match reason {
             EndReason::Closed => drop(self.give_back(name, key, true, events)),
             EndReason::Killed | EndReason::Disconnected => {
-                self.end_hold(name, key, reason, events);
+                self.lose_hold(name, key, reason, events);
             }
-            _ => self.end_hold(name, key, EndReason::SessionExpired, events),
+            _ => self.lose_hold(name, key, EndReason::SessionExpired, events),
         }
     }
 
@@ -257,9 +280,6 @@ impl LockTable {
             (hold.token == token).then(|| (name.clone(), hold.ends_by_max_hold()))
         });
         if let Some((name, by_max_hold)) = due {
-            if let Some(reason) = self.ending_of(id) {
-                return self.end_hold_with_session(&name, key, reason, events);
-            }
             let reason = if by_max_hold { EndReason::MaxHold } else { EndReason::Ttl };
             self.end_hold(&name, key, reason, events);
         }

@@ -24,7 +24,7 @@ pub(crate) enum Question {
         names: u64,
     },
     /// A request that was cancelled before it arrived, so that its content is unknown.
-    AcquireToCome,
+    CancelledBeforeArrival,
     Convert {
         name: LockName,
         token: FenceToken,
@@ -67,6 +67,7 @@ pub(crate) enum Reply {
     TimedOut,
     Cancelled,
     Deadlock(Box<[CycleLink]>),
+    /// Refused by `wait-die`. A retry with this `since` keeps the age of its actor.
     Died {
         since: LogicalTime,
     },
@@ -124,7 +125,9 @@ impl Question {
             | Question::Renew { name, .. }
             | Question::Proclaim { name, .. }
             | Question::Transfer { name, .. } => name.len() as u64,
-            Question::AcquireAll { .. } | Question::AcquireToCome | Question::Cancel { .. } => 0,
+            Question::AcquireAll { .. }
+            | Question::CancelledBeforeArrival
+            | Question::Cancel { .. } => 0,
         };
         let links = match reply {
             Reply::Deadlock(cycle) => cycle.len() as u64,
@@ -138,7 +141,7 @@ impl Question {
         match (self, before) {
             (
                 Question::Acquire { .. } | Question::AcquireAll { .. } | Question::Convert { .. },
-                Question::AcquireToCome,
+                Question::CancelledBeforeArrival,
             ) => true,
             (now, before) => now == before,
         }

@@ -9,14 +9,14 @@ use crate::state::wait::Wait;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SessionWaits {
-    /// Boxed, so that a long list of them is quick to walk through.
+    /// Boxed: the nodes of the map stay small, so that iterating over many waits is fast.
     by_request: BTreeMap<RequestId, Box<Wait>>,
     by_actor: BTreeSet<(ActorId, RequestId)>,
-    /// The waits for a single lock, exclusively: such a lock can be transferred to them.
+    /// The waits for one exclusive lock only. A holder or an operator can transfer the lock to such a wait.
     lone: BTreeSet<(LockName, RequestId)>,
-    /// The number of queue places of all of them.
+    /// How many queue places all waits have together.
     place_count: usize,
-    /// Their share in the table's size.
+    /// What the waits add to the size of the lock table, in bytes.
     bytes: u64,
 }
 
@@ -59,7 +59,7 @@ impl SessionWaits {
             .filter_map(|(_, request)| Some((*request, self.get(*request)?)))
     }
 
-    /// The waits for only this lock, exclusively, in the order of their requests.
+    /// The waits for this lock only, in exclusive mode, in the order of their requests.
     pub(crate) fn only_for(&self, name: &LockName) -> impl Iterator<Item = (RequestId, &Wait)> {
         self.lone
             .range((name.clone(), RequestId(0))..=(name.clone(), RequestId(u64::MAX)))
@@ -86,7 +86,7 @@ impl SessionWaits {
         self.by_request.is_empty()
     }
 
-    /// Whether the index by actor and the count of places are right.
+    /// Whether the indexes, the count of places and the size agree with `by_request`.
     pub(crate) fn are_indexed(&self) -> bool {
         let places = self.iter().map(|(_, wait)| wait.places.as_slice().len());
         places.sum::<usize>() == self.place_count

@@ -101,6 +101,9 @@ pub(super) fn event_text(world: &World, event: &Event) -> String {
         Event::SessionEnded { session, reason, .. } => {
             format!("{}'s session ends: {reason:?}", world.name_of(*session))
         }
+        Event::SessionEnding { session, reason, .. } => {
+            format!("{}'s session is ending: {reason:?}", world.name_of(*session))
+        }
         Event::Granted { name, session, request, token, mode, .. } => format!(
             "{} #{} holds {name}{}: token {token}",
             world.name_of(*session),

@@ -44,10 +44,11 @@ impl<H: Host> Engine<H> {
             ReplicaEffect::Happened { index, at, event } => {
                 out.host.happened(*is_leader, at, &event);
                 notify_streams(id, callers, at, &event, out);
-                if let (Event::SessionEnded { session, .. }, ROOT, true) =
-                    (&event, id, self.now.is_tier_in_use)
+                if id == ROOT
+                    && self.now.is_tier_in_use
+                    && let Some(session) = session_ended_by(&event)
                 {
-                    out.effects.push(Effect::Tier(TierChange::SessionEnded(*session)));
+                    out.effects.push(Effect::Tier(TierChange::SessionEnded(session)));
                 }
                 events.push((index, at, event));
             }
@@ -82,8 +83,10 @@ impl<H: Host> Engine<H> {
         }
     }
 
-    /// A session that exists now existed when it was touched, or began since. In both cases it has its full TTL, unless its
-    /// principal was revoked: then the touch was rejected, and the time goes on that it had.
+    /// Answers a call with heartbeats (`Touch`) of several sessions: the time that each session has left, or `None` if
+    /// it has ended. The table is read once, after the last heartbeat was applied. A session that exists then has its
+    /// full TTL: its heartbeat extended it, or it was opened since. Exception: if the identity of the session was
+    /// revoked, the lock table rejected the heartbeat, and the session keeps its old deadline.
     fn answer_touches(&mut self, group: GroupId, at: LogicalTime, touches: Touches<H>) {
         let Some(Group { replica, .. }) = self.groups.get(group) else { return };
         let Touches { sessions, reply: to } = touches;
@@ -115,13 +118,14 @@ impl<H: Host> Engine<H> {
             self.out.effects.push(Effect::Tier(admit));
             self.now.is_tier_in_use = true;
         }
-        // A snapshot was handed to the replica above.
+        // A query for the whole state has no data here: the early return above gave it to the replica.
         let Some(data) = query.read(table) else { return };
         let applied_index = replica.applied_index();
         self.out.answer_read(reply, Ok(ReadAnswer { at: replica.now(), applied_index, data }));
     }
 
-    /// Ends the streams and parked requests of a group that this node no longer leads. Other groups go on.
+    /// If this node no longer leads the group, ends the group's streams and fails its parked requests. (A parked
+    /// request is a queued acquire whose caller waits for the answer.) Other groups go on.
     fn leadership_changed(&mut self, group: GroupId, leadership: Leadership) {
         let Leadership { leader, is_here, .. } = leadership;
         let Some(Group { callers, is_leader, .. }) = self.groups.get_mut(group) else { return };
@@ -151,15 +155,16 @@ impl<H: Host> Engine<H> {
         self.out.effects.push(Effect::LeadershipChanged { group, leadership });
     }
 
-    /// This node leads the root group in this term. Returns whether the streams of that group must end.
+    /// Starts a term of the efficiency tier: this node now leads the root group. Returns whether the engine must end
+    /// the streams of the root group.
     fn begin_tier_term(&mut self, term: u64) -> bool {
         if self.tier.term.replace(term) == Some(term) {
             return false;
         }
         let opens = self.tier.lease.opens(self.now.boot);
         self.out.effects.push(Effect::Tier(TierChange::BeginTerm { term, opens }));
-        // If the tier is in use, this node lost leadership and won it back before its clients noticed. Clients that resume
-        // learn the new term.
+        // If the tier is still in use, this node lost the leadership and won it again in a later term. Its clients did
+        // not notice. The engine ends their streams, so that they resume their sessions and learn the new term.
         std::mem::take(&mut self.now.is_tier_in_use)
     }
 
@@ -185,6 +190,18 @@ impl<H: Host> Engine<H> {
     }
 }
 
+/// The session that this event tells to have ended. A large session has two such events, and the first decides: the
+/// efficiency tier must not serve it until the last of its replicated holds has ended.
+fn session_ended_by(event: &Event) -> Option<SessionId> {
+    match event {
+        Event::SessionEnding { session, .. } if !Bug::TierServesEndingSession.is_active() => {
+            Some(*session)
+        }
+        Event::SessionEnded { session, .. } => Some(*session),
+        _ => None,
+    }
+}
+
 /// Only a leader has parked callers and open streams.
 fn notify_streams<H: Host>(
     group: GroupId,
@@ -202,7 +219,10 @@ fn notify_streams<H: Host>(
             let notice = Delivery::HoldEnded { name, token, acquire, reason: *reason };
             out.streams.send_to_session(group, *session, notice);
         }
-        Event::SessionEnded { session, reason, .. } => {
+        // The efficiency tier frees the locks of a large session at the decision, so its client is told then. It is told
+        // again at the end, if it still has a stream.
+        Event::SessionEnding { session, reason, .. }
+        | Event::SessionEnded { session, reason, .. } => {
             let notice = Delivery::SessionEnded { reason: *reason };
             out.streams.send_to_session(group, *session, notice);
         }

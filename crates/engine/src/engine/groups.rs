@@ -1,7 +1,9 @@
-//! The groups of a node: what belongs to one of them, and which of them the present turn touches.
+//! The Raft groups of this node, and which of them the present turn works on (ARCHITECTURE.md explains *turn* and
+//! *pass*).
 //!
-//! A group is ready if it has had input since the last turn that touched it, or if its time has come. `choose_ready`
-//! compares one moment for each group. All other steps of a turn walk over the ready groups only.
+//! A turn *touches* a group if it runs the group's replica. A group is ready if it has had input since the last turn
+//! that touched it, or if the clock has reached its `due`. `choose_ready` looks at the `due` of every group. All other
+//! steps of a turn visit the ready groups only.
 
 use std::time::Duration;
 
@@ -118,7 +120,8 @@ impl<H: Host> Groups<H> {
         }
     }
 
-    /// Begins a pass: it also touches groups that have had input since the turn began. The next turn gives them the time.
+    /// Begins a pass. Adds the groups that have had input since the turn began to the ready ones. The engine calls
+    /// `Replica::handle_time` for the added groups only in the next turn.
     pub(super) fn add_late(&mut self) {
         for place in self.late.drain(..) {
             if let Err(at) = self.ready.binary_search(&place) {
@@ -131,7 +134,7 @@ impl<H: Host> Groups<H> {
         self.ready.len()
     }
 
-    /// The so-manieth group that the present turn touches.
+    /// The ready group with this number, counted from 0. None if there are fewer ready groups.
     pub(super) fn ready(&mut self, number: usize) -> Option<&mut Group<H>> {
         self.all.get_mut(*self.ready.get(number)?)
     }

@@ -54,25 +54,35 @@ struct Bench {
     is_deferrable: Option<bool>,
 }
 
+/// A replica that campaigns after so many ticks, and takes no snapshots.
+fn replica_config(
+    group: GroupId,
+    node: NodeId,
+    voters: Vec<NodeId>,
+    election_ticks: usize,
+) -> ReplicaConfig {
+    ReplicaConfig {
+        group,
+        node,
+        voters,
+        tick: TICK,
+        heartbeat_ticks: 2,
+        election_ticks: (election_ticks, election_ticks + 1),
+        grace: Span::from_ms(100),
+        snapshot_every_entries: u64::MAX,
+        snapshot_every_bytes: u64::MAX,
+        snapshot_slice_entries: 1,
+        snapshot_slice_pause: Duration::ZERO,
+        keep_entries: 0,
+        keep_bytes: 0,
+        limits: Limits::default(),
+    }
+}
+
 impl Bench {
     /// A node that leads, with the session of Alice open on a stream.
     fn new() -> Bench {
-        let config = ReplicaConfig {
-            group: GROUP,
-            node: NodeId(1),
-            voters: vec![NodeId(1)],
-            tick: TICK,
-            heartbeat_ticks: 2,
-            election_ticks: (ELECTION_TICKS as usize, ELECTION_TICKS as usize + 1),
-            grace: Span::from_ms(100),
-            snapshot_every_entries: u64::MAX,
-            snapshot_every_bytes: u64::MAX,
-            snapshot_slice_entries: 1,
-            snapshot_slice_pause: Duration::ZERO,
-            keep_entries: 0,
-            keep_bytes: 0,
-            limits: Limits::default(),
-        };
+        let config = replica_config(GROUP, NodeId(1), vec![NodeId(1)], ELECTION_TICKS as usize);
         let replica = Replica::new(config, Durable::default()).unwrap();
         let election_timeout = TICK * ELECTION_TICKS;
         let config = EngineConfig { node: NodeId(1), tick: TICK, election_timeout };

@@ -14,6 +14,8 @@ pub struct Opening {
     pub stream: StreamId,
     pub session: SessionId,
     pub request: RequestId,
+    /// The number of the group that all operations of the stream are for.
+    pub group: u32,
     pub resumed: bool,
     pub command: Command,
 }
@@ -27,14 +29,16 @@ impl Opening {
                 let command = decode::open(open.clone(), Some(stream))?;
                 let (session, _) = decode::session_id(&open.session_id)?;
                 let request = RequestId(open.request_id);
-                Ok(Opening { stream, session, request, resumed: false, command })
+                let group = decode::group(open.group);
+                Ok(Opening { stream, session, request, group, resumed: false, command })
             }
             Some(operation::Kind::Resume(resume)) => {
                 let (session, _) = decode::session_id(&resume.session_id)?;
                 let stream = stream_id(resume.request_id)?;
                 let command = Command::AttachStream { session, stream, identity: None };
                 let request = RequestId(resume.request_id);
-                Ok(Opening { stream, session, request, resumed: true, command })
+                let group = decode::group(resume.group);
+                Ok(Opening { stream, session, request, group, resumed: true, command })
             }
             _ => {
                 let words = "the first operation of a stream must open or resume a session";
@@ -176,10 +180,26 @@ mod tests {
         let Command::OpenSession(command) = opening.command else { panic!("not an open") };
         assert_eq!(command.stream, Some(opening.stream));
 
-        let resume = ResumeSessionRequest { session_id: SESSION.into(), request_id: 9 };
+        let resume = ResumeSessionRequest {
+            session_id: SESSION.into(),
+            request_id: 9,
+            ..Default::default()
+        };
         let opening = Opening::decode(&frame(vec![Some(operation::Kind::Resume(resume))])).unwrap();
         assert!(opening.resumed);
         assert_eq!(opening.request, RequestId(9));
+        assert_eq!(opening.group, 1, "the root group if the client names none");
+    }
+
+    #[test]
+    fn a_stream_is_for_the_group_of_its_first_operation() {
+        let operation::Kind::Open(open) = open(SESSION) else { panic!("not an open") };
+        let open = operation::Kind::Open(OpenSessionRequest { group: 7, ..open });
+        assert_eq!(Opening::decode(&frame(vec![Some(open)])).unwrap().group, 7);
+        let session_id = SESSION.to_owned();
+        let resume = ResumeSessionRequest { session_id, request_id: 9, group: 64 };
+        let resume = frame(vec![Some(operation::Kind::Resume(resume))]);
+        assert_eq!(Opening::decode(&resume).unwrap().group, 64);
     }
 
     #[test]

@@ -116,7 +116,11 @@ impl Replica {
         for call in calls {
             match call {
                 (Some(ticket), _) => self.effects.push(Effect::Failed { ticket, reason }),
-                (None, Command::Tick) => self.tick_under_way = false,
+                (None, Command::Tick) => {
+                    self.tick_under_way = false;
+                    // A turn that could propose none need not be followed by the next at once.
+                    self.ticked_in_turn = false;
+                }
                 // One of several: the caller's ticket belongs to the last of them, and the caller retries all.
                 (None, Command::Touch { .. }) => {}
                 (None, command) => self.queued.push((None, command)),
@@ -134,6 +138,14 @@ impl Replica {
         let postponed = has_unread_input && at < deadline.after(self.config.grace);
         let may_tick = !self.tick_under_way && !self.ticked_in_turn;
         self.consensus.has_committed_in_own_term() && may_tick && !postponed
+    }
+
+    /// Whether the tick of this turn has left something that is due, such as the rest of a large session.
+    pub(super) fn has_more_to_expire(&self) -> bool {
+        let is_due = |deadline| self.clock.stamp().is_some_and(|at| deadline <= at);
+        self.ticked_in_turn
+            && !self.tick_under_way
+            && self.table.next_deadline().is_some_and(is_due)
     }
 
     pub(super) fn announce_commit_if_due(&mut self) {

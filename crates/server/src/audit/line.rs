@@ -8,7 +8,7 @@
 
 use std::collections::BTreeSet;
 
-use holdfast_core::{LogicalTime, PublicSessionId};
+use holdfast_core::{Event, LogicalTime, PublicSessionId};
 use holdfast_replica::{Configuration, GroupId, Leadership, NodeId};
 
 use super::json_writer::JsonWriter;
@@ -59,7 +59,11 @@ pub(crate) fn event(
 ) {
     stamp.renew(recorded.unix_ms, recorded.position.index, recorded.at);
     let mut json = JsonWriter::append_to(lines);
-    begin(&mut json, stamp, short_names::of_kind(view.kind), recorded.position);
+    let kind = match &recorded.event {
+        Event::SessionEnding { .. } => "session_ending",
+        _ => short_names::of_kind(view.kind),
+    };
+    begin(&mut json, stamp, kind, recorded.position);
     let mut is_first = true;
     for name in view.names.iter() {
         if std::mem::take(&mut is_first) {

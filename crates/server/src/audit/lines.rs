@@ -57,9 +57,22 @@ impl Lines {
 
     /// Puts a line behind those that are there. Nothing, and false, for what is told by another event.
     pub(crate) fn write(&mut self, lines: &mut Vec<u8>, recorded: &Recorded) -> bool {
+        let is_told = recorded.event.is_publishable();
+        self.write_if(is_told, lines, recorded);
+        is_told
+    }
+
+    /// The same for the audit. It also has a line of the decision to end a large session.
+    pub(super) fn write_audited(&mut self, lines: &mut Vec<u8>, recorded: &Recorded) -> bool {
+        let is_decision = matches!(recorded.event, Event::SessionEnding { .. });
+        let is_told = is_decision || recorded.event.is_publishable();
+        self.write_if(is_told, lines, recorded);
+        is_told
+    }
+
+    fn write_if(&mut self, is_told: bool, lines: &mut Vec<u8>, recorded: &Recorded) {
         self.begin(&recorded.event);
-        let is_publishable = recorded.event.is_publishable();
-        if is_publishable {
+        if is_told {
             let mut stamp = std::mem::take(&mut self.stamp);
             let view = EventView::of(recorded);
             let session = self.session_text(view.session);
@@ -67,7 +80,6 @@ impl Lines {
             self.stamp = stamp;
         }
         self.end(&recorded.event);
-        is_publishable
     }
 
     /// Before the events that come of it.
@@ -108,6 +120,14 @@ impl Lines {
             self.awaited_since.clear();
         }
         self.awaited.remove(&public)
+    }
+
+    /// The logins whose sessions were opened by a snapshot: no event tells of those. Of a session that was opened by an
+    /// event which the ring has forgotten, nothing is known here.
+    pub(super) fn logins_of_open(&mut self) -> Vec<Stamped> {
+        let in_order = self.awaited_since.clone();
+        let login = |public| if self.is_open(public) { self.login_of(public) } else { None };
+        in_order.into_iter().filter_map(login).collect()
     }
 
     /// Clients come to another node.
@@ -201,10 +221,12 @@ impl Lines {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_core::{EndReason, LogicalTime};
     use holdfast_service::{Caller, Protocol};
 
     use super::super::notes::Note;
     use super::*;
+    use crate::events::Position;
 
     fn origin() -> Arc<Origin> {
         Arc::new(Origin::of(&Caller::client(Protocol::Framed, None)))
@@ -213,6 +235,28 @@ mod tests {
     fn login(number: u64) -> Stamped {
         let (session, public) = (SessionId(number.into()), PublicSessionId(number));
         (0, Note::LoggedIn { origin: origin(), session, public, is_new: true })
+    }
+
+    #[test]
+    fn the_decision_to_end_a_large_session_has_a_line_for_the_audit_alone() {
+        let mut lines = Lines::new(&Arc::new(EventRing::new(10)));
+        let (session, public, reason) = (SessionId(7), PublicSessionId(0xab), EndReason::Killed);
+        let recorded = Recorded {
+            position: Position { index: 4, number: 1 },
+            at: LogicalTime::from_ms(5),
+            unix_ms: 6,
+            event: Event::SessionEnding { session, public, reason },
+            serial: 0,
+        };
+        let mut written = Vec::new();
+        assert!(!lines.write(&mut written, &recorded));
+        assert_eq!(written, b"", "Kafka's records are counted, and it is not");
+        assert!(lines.write_audited(&mut written, &recorded));
+        let line: serde_json::Value = serde_json::from_slice(&written).unwrap();
+        assert_eq!(line["event"], "session_ending");
+        assert_eq!(line["session"], public.to_string());
+        assert_eq!(line["reason"], "killed");
+        assert_eq!((line["index"].as_u64(), line["number"].as_u64()), (Some(4), Some(1)));
     }
 
     #[test]

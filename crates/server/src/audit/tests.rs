@@ -1,3 +1,4 @@
+use holdfast_core::command::Owner;
 use holdfast_core::{
     Event, Identity, LogIndex, LogicalTime, Principal, PublicSessionId, SessionId,
 };
@@ -6,6 +7,7 @@ use holdfast_service::{Caller, Credential, Protocol};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::events::SessionOwner;
 use crate::shard::inbox;
 use crate::stopping::StopSwitch;
 
@@ -48,7 +50,7 @@ fn of_electorate(
     settings: &AuditSettings,
     events: &Arc<EventRing>,
 ) -> Audit {
-    let shard = ShardHandle::new(inbox().unwrap().0, leadership.subscribe());
+    let shard = ShardHandle::new(inbox().unwrap().0, leadership.subscribe().into());
     let (events, metrics) = (Arc::clone(events), Arc::new(Metrics::new()));
     let (notes, gate) = (Arc::default(), Arc::default());
     Audit::open(settings, events, shard, electorate.subscribe(), metrics, notes, gate).unwrap()
@@ -251,4 +253,33 @@ fn a_login_has_its_line_when_its_session_is_open_and_none_if_the_session_is_refu
     audit.notes.logged_in(&known, SessionId(1), PublicSessionId(1), false);
     catch_up(&mut audit);
     assert_eq!(text().matches("\"event\":\"login\"").count(), 2, "{}", text());
+}
+
+#[test]
+fn a_login_has_its_line_when_a_snapshot_stands_for_the_entry_that_opened_its_session() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("audit.jsonl");
+    let settings = AuditSettings { file: file.clone(), bytes_max: 1 << 20, kept: 1 };
+    let events = Arc::new(EventRing::new(KEPT));
+    let mut audit = audit(&settings, &events);
+    happen(&events, 1..=1);
+    catch_up(&mut audit);
+    let identity = Identity::of(Principal::parse("token:billing").unwrap());
+    let known = Caller::client(Protocol::Framed, None);
+    let known = known.authenticated(identity, Credential::Bootstrap);
+    for number in [2, 3] {
+        audit.notes.logged_in(&known, SessionId(number), PublicSessionId(number as u64), true);
+    }
+    catch_up(&mut audit);
+    // The entry that opened session 2 is in the snapshot, and session 3 never is opened.
+    events.restart_after(50);
+    let owner = SessionOwner { owner: Owner::default(), principal: None };
+    events.set_sessions(vec![(PublicSessionId(2), owner)]);
+    happen(&events, 51..=51);
+    catch_up(&mut audit);
+    let text = std::fs::read_to_string(&file).unwrap();
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let kinds: Vec<&Value> = lines.iter().map(|line| &line["event"]).collect();
+    assert_eq!(kinds, ["session_opened", "gap", "login", "session_opened"], "{text}");
+    assert_eq!(lines[2]["session"], PublicSessionId(2).to_string());
 }

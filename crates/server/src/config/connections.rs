@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::CheckError;
-use super::check::in_range;
+use super::check_error::in_range;
 
 const MIB: u64 = 1024 * 1024;
 

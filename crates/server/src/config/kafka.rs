@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use super::check::{self, CheckError};
+use super::check_error::{CheckError, in_range};
 use super::{Address, OutgoingTlsConfig, defaults};
 
 const TOPIC_CHARS_MAX: usize = 249;
@@ -74,10 +74,10 @@ impl KafkaConfig {
         if !is_topic {
             return Err(CheckError::KafkaTopic { topic: self.topic.clone() });
         }
-        check::in_range("kafka.partitions", self.partitions, 1..=1_000)?;
-        check::in_range("kafka.replication", self.replication, 0..=100)?;
-        check::in_range("kafka.events_in_flight", self.events_in_flight, 1..=100_000)?;
-        check::in_range("kafka.timeout_ms", self.timeout_ms, 100..=300_000)?;
+        in_range("kafka.partitions", self.partitions, 1..=1_000)?;
+        in_range("kafka.replication", self.replication, 0..=100)?;
+        in_range("kafka.events_in_flight", self.events_in_flight, 1..=100_000)?;
+        in_range("kafka.timeout_ms", self.timeout_ms, 100..=300_000)?;
         self.check_security()
     }
 

@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use holdfast_service::AuthMode;
 use serde::Deserialize;
 
-use super::{Address, CheckError, MemberConfig, NodeConfig};
+use super::check_error::CheckError;
+use super::{Address, MemberConfig, NodeConfig};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]

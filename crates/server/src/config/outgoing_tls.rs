@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::check::CheckError;
+use super::check_error::CheckError;
 
 /// The server's certificate has to be for the host that is dialled.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::OutgoingTlsConfig;
-use super::check::CheckError;
+use super::check_error::CheckError;
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]

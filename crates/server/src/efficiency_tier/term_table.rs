@@ -11,12 +11,11 @@ use holdfast_core::{
     TokenStanding,
 };
 use holdfast_engine::{Answer, Delivery, Unavailable};
-use holdfast_replica::TOKENS_PER_TERM_BITS;
+use holdfast_replica::{GroupId, TOKENS_PER_TERM_BITS};
 
 use super::{Streams, answer};
 use crate::metrics::{EfficiencyMetrics, Kind, Settled};
 use crate::outbox::{ReplyTo, put_all};
-use crate::shard::FIRST_GROUP;
 
 /// No request takes more tokens than this.
 const TOKENS_PER_REQUEST_MAX: u64 = 1 << 16;
@@ -282,7 +281,7 @@ impl TermTable {
                 }
                 Event::HoldEnded { name, session, request, token, reason, .. } => {
                     let notice = Delivery::HoldEnded { name, token, acquire: request, reason };
-                    streams.send_to_session(FIRST_GROUP, session, notice);
+                    streams.send_to_session(GroupId::FIRST, session, notice);
                 }
                 // That a session has ended is told by the replicated table.
                 _ => {}

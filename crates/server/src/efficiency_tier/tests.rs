@@ -11,6 +11,7 @@ use holdfast_core::{
     PublicSessionId, Rejection, ReleaseAnswer, RequestId, SearchCost, SessionId, Span, StreamId,
 };
 use holdfast_engine::{Answer, Delivery, StreamKey, Unavailable};
+use holdfast_replica::GroupId;
 use tokio::sync::{mpsc, oneshot};
 
 use super::term_table::TermTable;
@@ -18,7 +19,6 @@ use super::{EfficiencyTier, Streams};
 use crate::boot_clock;
 use crate::metrics::EfficiencyMetrics;
 use crate::outbox::{ReplyTo, put_all};
-use crate::shard::FIRST_GROUP;
 
 const ALICE: SessionId = SessionId(0xa11ce);
 const BOB: SessionId = SessionId(0xb0b);
@@ -197,7 +197,7 @@ fn a_hold_ends_after_its_ttl_its_holder_is_notified_and_the_next_waiter_is_serve
     let (outbox, mut told) = mpsc::channel(4);
     scene
         .streams
-        .open(StreamKey { group: FIRST_GROUP, session: ALICE, stream: StreamId(1) }, outbox);
+        .open(StreamKey { group: GroupId::FIRST, session: ALICE, stream: StreamId(1) }, outbox);
     let held = scene.granted(ALICE, Some(500));
     assert_eq!(held.deadline, Some(at(500)));
     let wait = scene.acquire(BOB, 60_000, None);
@@ -297,7 +297,7 @@ fn unacknowledged_answers_of_falling_ids_are_limited_as_everywhere() {
 fn a_stream_that_does_not_read_is_cut_off_and_the_others_are_served() {
     let mut scene = Scene::new(1);
     let (outbox, mut never_read) = mpsc::channel(1);
-    let key = StreamKey { group: FIRST_GROUP, session: ALICE, stream: StreamId(1) };
+    let key = StreamKey { group: GroupId::FIRST, session: ALICE, stream: StreamId(1) };
     scene.streams.open(key, outbox);
     for request in 1..=3 {
         scene.streams.send(key, Delivery::Queued { request: RequestId(request), position: 1 });
@@ -417,7 +417,7 @@ fn a_full_table_is_counted_and_its_size_is_shown_until_the_term_ends() {
 fn a_stream_is_told_until_its_guard_is_dropped_and_the_next_one_under_its_key_is_not_closed_with_it()
  {
     let tier = Arc::new(EfficiencyTier::new());
-    let key = StreamKey { group: FIRST_GROUP, session: ALICE, stream: StreamId(1) };
+    let key = StreamKey { group: GroupId::FIRST, session: ALICE, stream: StreamId(1) };
     let (outbox, _told) = mpsc::channel(4);
     let first = tier.open_stream(key, outbox);
     let (outbox, _told) = mpsc::channel(4);

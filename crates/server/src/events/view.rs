@@ -120,6 +120,12 @@ impl EventView<'_> {
                 detail: access_words(change, *generation),
                 ..of_kind(EventKind::AccessChanged)
             },
+            // For the audit alone, which has a name for it.
+            Event::SessionEnding { public, reason, .. } => EventView {
+                session: SessionView::Public(*public),
+                reason: end_reason(*reason),
+                ..of_kind(EventKind::Unspecified)
+            },
             // Neither a watch nor the audit shows it.
             Event::OwnershipChanged { .. } => of_kind(EventKind::Unspecified),
             Event::Thawed { prefix } => {
@@ -207,7 +213,7 @@ pub(crate) fn kind(event: &Event) -> i32 {
         Event::Reopened { .. } => EventKind::Reopened,
         Event::Thawed { .. } => EventKind::Thawed,
         Event::AccessChanged { .. } => EventKind::AccessChanged,
-        Event::OwnershipChanged { .. } => EventKind::Unspecified,
+        Event::SessionEnding { .. } | Event::OwnershipChanged { .. } => EventKind::Unspecified,
         Event::Intervened(intervention) => match &intervention.action {
             Action::Freeze { .. } => EventKind::Frozen,
             _ => EventKind::Intervened,

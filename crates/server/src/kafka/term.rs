@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_core::{Command, LogIndex, Outcome, Publication};
-use holdfast_replica::Leadership;
+use holdfast_replica::{GroupId, Leadership};
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
@@ -14,7 +14,7 @@ use super::outbox::Outbox;
 use crate::audit::line;
 use crate::events::{EventRing, message};
 use crate::metrics::KafkaMetrics;
-use crate::shard::{FIRST_GROUP, Input, unix_ms};
+use crate::shard::{Input, unix_ms};
 
 /// How often the log is told how far publishing has come, if it has.
 const MARK_INTERVAL: Duration = Duration::from_secs(1);
@@ -265,7 +265,7 @@ impl Publisher {
         let Reached { through, index, term } = reached;
         let command = Command::EventsPublished { through, index: LogIndex(index), term };
         let (reply, answer) = oneshot::channel();
-        self.shard.send(Input::EventsPublished { group: FIRST_GROUP, command, reply }).ok()?;
+        self.shard.send(Input::EventsPublished { group: GroupId::FIRST, command, reply }).ok()?;
         let answer = timeout(MARK_PATIENCE, answer).await.ok()?.ok()?;
         match answer.result {
             Ok(Outcome::Published(publication)) => Some(publication),

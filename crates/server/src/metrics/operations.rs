@@ -1,10 +1,10 @@
-//! Operations of clients, by what was asked and what came of it.
+//! Counts operations by their kind and their result.
 
 use holdfast_core::{Command, Outcome, ReleaseAnswer};
 
 use super::number::Tally;
 
-/// What was asked.
+/// The kind of an operation; the label `kind`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     OpenSession,
@@ -21,6 +21,8 @@ pub(crate) enum Kind {
     Transfer,
     Intervene,
     Read,
+    /// All other commands: those that the leader proposes by itself, reports about streams and abandoned requests, and
+    /// changes of the policy.
     Internal,
 }
 
@@ -42,7 +44,7 @@ const KINDS: [&str; 15] = [
     "internal",
 ];
 
-/// What came of it.
+/// The result of an operation; the label `outcome`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Settled {
     Done,
@@ -51,7 +53,9 @@ pub(crate) enum Settled {
     TimedOut,
     Cancelled,
     Deadlock,
+    /// Refused by the policy `wait-die`.
     Died,
+    /// A cancellation that came too late, or found nothing to cancel.
     TooLate,
     NotHeld,
     Rejected,
@@ -101,7 +105,7 @@ impl Kind {
 }
 
 impl Settled {
-    /// A wait in the queue settles nothing.
+    /// `None` for a request that waits in a queue: it has no result yet.
     pub(crate) fn of(outcome: &Outcome) -> Option<Settled> {
         Some(match outcome {
             Outcome::Queued { .. } => return None,
@@ -150,7 +154,8 @@ impl Operations {
         }
     }
 
-    /// Those that occurred, and granted acquires always.
+    /// All counts above zero. The count of granted acquires is always included, so that its series exists from the
+    /// start.
     pub(super) fn each(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> + '_ {
         let rows = KINDS.into_iter().zip(&self.counts);
         rows.flat_map(|(kind, counts)| {

@@ -1,4 +1,4 @@
-//! Backups as files: written under a temporary name, whole and synced before they get their own.
+//! Backups as files. A backup is written and synced under a temporary name, and then gets its final name.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -12,9 +12,9 @@ use holdfast_replica::{
 
 use super::OfflineError;
 use crate::durable_file::{FileError, sync_dir};
-use crate::shard::{FIRST_GROUP, unix_ms};
+use crate::shard::unix_ms;
 
-/// What a backup of this state begins with.
+/// The header of a backup of this state.
 pub(crate) fn header_of(
     cluster: &str,
     cluster_id: Option<ClusterId>,
@@ -52,7 +52,7 @@ pub(super) fn read(path: &Path) -> Result<Backup, OfflineError> {
     let bytes = fs::read(path).map_err(FileError::of("read", path))?;
     let unusable = |source| OfflineError::Backup { path: path.to_owned(), source };
     let (header, body) = BackupHeader::decode_file(&bytes).map_err(unusable)?;
-    if header.group != FIRST_GROUP {
+    if header.group != GroupId::FIRST {
         return Err(OfflineError::OtherGroup { path: path.to_owned(), group: header.group });
     }
     let (membership, table) = read_snapshot(body)
@@ -62,8 +62,8 @@ pub(super) fn read(path: &Path) -> Result<Backup, OfflineError> {
     Ok(Backup { header, state, membership, table, file_bytes: bytes.len() as u64 })
 }
 
-/// Takes a backup in as it comes from the cluster: the header first, then its body in pieces. Unless it is
-/// finished, nothing is left of it.
+/// Writes a backup to a file as it arrives from the cluster: the header first, then the body in pieces. A writer that
+/// is dropped before `finish` deletes its file.
 #[derive(Debug)]
 pub struct BackupWriter {
     path: PathBuf,
@@ -75,7 +75,7 @@ pub struct BackupWriter {
 }
 
 impl BackupWriter {
-    /// Refuses to overwrite what is there, unless that is wanted.
+    /// Refuses a path that exists, unless `overwrite` is set.
     pub fn check_target(path: &Path, overwrite: bool) -> Result<(), OfflineError> {
         if !overwrite && path.symlink_metadata().is_ok() {
             return Err(OfflineError::Exists { path: path.to_owned() });
@@ -89,7 +89,7 @@ impl BackupWriter {
         name.push(format!(".{}.partial", std::process::id()));
         let temporary = path.with_file_name(name);
         let mut options = File::options();
-        // It holds the ids of sessions, which are secrets.
+        // Only the owner may read the file: session ids are secrets.
         options.write(true).create(true).truncate(true).mode(0o600);
         let file = options.open(&temporary).map_err(FileError::of("create", &temporary))?;
         let path = path.to_owned();
@@ -103,13 +103,13 @@ impl BackupWriter {
     pub fn take(&mut self, piece: &[u8]) -> Result<(), OfflineError> {
         self.body.take(piece);
         if self.body.bytes() > self.header.body_bytes {
-            // A node that sends more than it announced might never end.
+            // A node that sends more than the header announces might never stop. `end` returns the error.
             self.body.end(&self.header).map_err(OfflineError::Received)?;
         }
         self.write(piece)
     }
 
-    /// How many bytes of how many are here.
+    /// How many bytes of the body have arrived, and how many the header announces.
     pub fn progress(&self) -> (u64, u64) {
         (self.body.bytes(), self.header.body_bytes)
     }
@@ -118,7 +118,7 @@ impl BackupWriter {
         self.header.index
     }
 
-    /// It is durable under its name when this returns.
+    /// When this returns, the backup is on disk under its final name. Returns its size in bytes.
     pub fn finish(mut self, overwrite: bool) -> Result<u64, OfflineError> {
         self.body.end(&self.header).map_err(OfflineError::Received)?;
         self.file.sync_all().map_err(FileError::of("sync", &self.temporary))?;
@@ -157,7 +157,7 @@ impl BackupWriter {
 impl Drop for BackupWriter {
     fn drop(&mut self) {
         if !self.finished {
-            // If even that fails, its name says what it is.
+            // If that fails too, the name ends in `.partial`.
             let _ = fs::remove_file(&self.temporary);
         }
     }
@@ -172,7 +172,7 @@ mod tests {
     fn received(body: &[u8]) -> Vec<u8> {
         let data = body.to_vec().into();
         let state = SnapshotFile { index: 9, term: 2, data };
-        header_of("test", None, FIRST_GROUP, LogicalTime::ZERO, &state).encode()
+        header_of("test", None, GroupId::FIRST, LogicalTime::ZERO, &state).encode()
     }
 
     #[test]
@@ -201,13 +201,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("backup");
         let writer = BackupWriter::begin(&path, &received(b"")).unwrap();
-        fs::write(&path, "somebody's").unwrap();
+        fs::write(&path, "other content").unwrap();
         assert!(matches!(writer.finish(false), Err(OfflineError::Exists { .. })));
-        assert_eq!(fs::read(&path).unwrap(), b"somebody's");
+        assert_eq!(fs::read(&path).unwrap(), b"other content");
         assert!(BackupWriter::check_target(&path, false).is_err());
         BackupWriter::check_target(&path, true).unwrap();
         BackupWriter::begin(&path, &received(b"")).unwrap().finish(true).unwrap();
-        assert_ne!(fs::read(&path).unwrap(), b"somebody's");
+        assert_ne!(fs::read(&path).unwrap(), b"other content");
     }
 
     #[test]

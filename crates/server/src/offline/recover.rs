@@ -15,7 +15,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use holdfast_replica::{
-    ClusterId, Membership, NodeId, SnapshotFile, read_snapshot, restore_group, salvage,
+    ClusterId, GroupId, Membership, NodeId, SnapshotFile, read_snapshot, restore_group, salvage,
 };
 use holdfast_wal::{FileDisk, Options, Wal};
 
@@ -28,7 +28,7 @@ use crate::identity::{self, Identity, LOG_DIR, RECOVERING_DIR};
 use crate::initial_members;
 use crate::known_peers;
 use crate::membership::Membership as Published;
-use crate::shard::{FIRST_GROUP, replica_config, to_durable, unix_ms};
+use crate::shard::{replica_config, to_durable, unix_ms};
 
 const OLD_DIR: &str = "old";
 const NEW_DIR: &str = "new";
@@ -81,6 +81,10 @@ impl Survivor {
         let no_data = || OfflineError::NoData { path: directory.clone() };
         let identity = Identity::load(directory, &config.cluster, config.node_id())?;
         let identity = identity.ok_or_else(no_data)?;
+        if identity.groups > 1 {
+            let (path, groups) = (directory.clone(), identity.groups);
+            return Err(OfflineError::SeveralGroups { path, groups });
+        }
         if !directory.join(LOG_DIR).is_dir() {
             return Err(no_data());
         }
@@ -91,9 +95,10 @@ impl Survivor {
         }
         let options = Options { segment_bytes: config.segment_bytes };
         let (_, logs) = Wal::open(disk.clone(), options)?;
-        let log = logs.into_iter().find(|log| log.group == FIRST_GROUP.0).ok_or_else(no_data)?;
+        let log = logs.into_iter().find(|log| log.group == GroupId::FIRST.0).ok_or_else(no_data)?;
         let initial_members = initial_members::load_or_create(config)?;
-        let state = salvage(replica_config(config, FIRST_GROUP, initial_members), to_durable(log))?;
+        let state =
+            salvage(replica_config(config, GroupId::FIRST, initial_members), to_durable(log))?;
         let (membership, table) = read_snapshot(&state.data)
             .map_err(|source| OfflineError::Content { path: directory.join(LOG_DIR), source })?;
         let node = config.node_id();
@@ -156,7 +161,7 @@ fn prepare(
     durable_file::create_dir(&recovering)?;
     let cluster: Option<ClusterId> = found.membership.cluster;
     let name = &found.identity.cluster;
-    let header = header_of(name, cluster, FIRST_GROUP, found.logical_time, &found.state);
+    let header = header_of(name, cluster, GroupId::FIRST, found.logical_time, &found.state);
     let mut backup = BackupWriter::begin(&recovering.join(STATE_FILE), &header.encode())?;
     backup.take(&found.state.data)?;
     backup.finish(true)?;
@@ -166,7 +171,7 @@ fn prepare(
                   have noticed";
     let terms = terms(config, &identity, None, options, reason.to_owned());
     let (state, account) = restore_group(&found.state, terms)?;
-    init_data_dir(&recovering.join(NEW_DIR), config, &identity, FIRST_GROUP, &state)?;
+    init_data_dir(&recovering.join(NEW_DIR), config, &identity, GroupId::FIRST, &state)?;
     durable_file::create_dir(&recovering.join(OLD_DIR))?;
     Ok(NewCluster::of(&identity, &account))
 }

@@ -1,4 +1,11 @@
-//! The peer port: lets peers in and passes on what they say.
+//! The peer port: accepts the connections of other nodes.
+//!
+//! A peer first makes the gRPC call `Exchange`. Its first message, the hello, says which node it is. This node checks
+//! the hello and answers with a welcome. The welcome contains a ticket, a random number. With the ticket the peer opens
+//! a *wire*: a second connection, without HTTP/2, that carries only Raft messages. When the exchange ends, this node
+//! closes the wire.
+//!
+//! "The service" below is the gRPC service of this port. It also takes snapshots and forwarded actions.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -44,10 +51,12 @@ use crate::wrong_port::{WrongPort, answer_all};
 /// Snapshots are large; this many are received at a time.
 const SNAPSHOTS_AT_ONCE_MAX: usize = 2;
 
-/// Connections that have said nothing yet, and those that wait for the service to take them. If there are more, the oldest
-/// is closed: a node says who it is within milliseconds. Nodes of one machine share an address, and each may open all of
-/// its connections at once.
+/// The limit for new connections: those that have sent nothing yet, and those that the gRPC service has not taken yet.
+/// At the limit this node closes the oldest. That seldom hits a node, because a node sends its hello within
+/// milliseconds.
 const NEW_CONNECTIONS_MAX: usize = 1_024;
+/// The same for one IP address. It is high because the nodes on one machine share an address, and each of them may open
+/// all its connections at once.
 const NEW_PER_ADDRESS_MAX: usize = 224;
 
 /// Connections that the service has. Each node has about 35.
@@ -143,7 +152,7 @@ impl PeerPort {
         }
     }
 
-    /// Wires go to the shard, and all others to the service.
+    /// Finds out what each new connection is. Gives wires to the shard, and all other connections to the gRPC service.
     async fn detect_protocols(
         self,
         mut incoming: TcpIncoming,
@@ -220,7 +229,8 @@ impl PeerPort {
         Ok(New::Other(PeerSocket::new(transport, socket, shown, counted)))
     }
 
-    /// To what speaks plaintext to a port with TLS. It has proved nothing, so it gets no service, and stays a moment.
+    /// Answers a caller that uses plaintext on a port with TLS. The caller has not proved who it is. So every call gets
+    /// the same error, and this node closes the connection after a short time.
     async fn refuse_plaintext(&self, socket: TcpStream) {
         let node = self.handshake.membership.me;
         let words = format!(
@@ -230,7 +240,8 @@ impl PeerPort {
         answer_all(socket, Status::unauthenticated(words)).await;
     }
 
-    /// The wire ends with the exchange that has its ticket, and that one when its certificate no longer counts.
+    /// Gives a wire to the shard if its ticket is valid. When the exchange that issued the ticket ends, this node
+    /// closes the wire. An exchange also ends when this node no longer accepts the certificate of the peer.
     async fn open_wire(&self, socket: Socket, shown: &Shown, ticket: ConnectionTicket) {
         let opened = byte_stream(socket);
         let opened = opened.and_then(|stream| Ok((stream.try_clone_socket()?, stream)));
@@ -290,7 +301,8 @@ impl PeerPort {
         })
     }
 
-    /// Returns when a peer hangs up, or should, or the node stops. Gives the last word.
+    /// Waits until the peer closes the exchange, the peer is removed from the cluster, or this node stops. Returns the
+    /// status that this node sends to the peer last, if any.
     async fn listen(&self, from: NodeId, frames: &mut Streaming<PeerFrame>) -> Option<Status> {
         let mut membership = self.handshake.membership.watch();
         loop {
@@ -397,7 +409,8 @@ impl PeerService for PeerPort {
                 () = replies.closed() => None,
             };
             if !held.was_used() {
-                // It refuses this node, and says why in its own log and when this node dials it.
+                // The usual cause: the peer refused this node. The peer writes the reason to its own log. It also
+                // returns the reason when this node dials it.
                 tracing::debug!(%from, "a peer hung up before it opened a wire");
             }
             // Its wire ends.

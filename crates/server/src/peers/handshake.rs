@@ -79,6 +79,11 @@ pub(super) enum Refusal {
         ours.tick_ms, ours.election_ticks, theirs.tick_ms, theirs.election_ticks
     )]
     OtherTiming { me: String, ours: Timing, theirs: Timing },
+    #[error(
+        "{me}, with groups = {ours}; the other side has groups = {theirs}. It has to be the same on all nodes: correct the \
+         configuration of the node that is new, and start it with an empty data directory"
+    )]
+    OtherGroups { me: String, ours: u32, theirs: u32 },
     #[error("the other side's data_dir_id is not 32 lower-case hexadecimal digits")]
     MalformedDataDir,
     #[error(transparent)]
@@ -111,6 +116,7 @@ impl Handshake {
             log_version: LOG_VERSION,
             timing: Some(self.timing),
             auth_mode: self.auth_mode.name().to_owned(),
+            groups: self.groups_on_wire(),
         }
     }
 
@@ -129,6 +135,7 @@ impl Handshake {
             wire_pass,
             timing: Some(self.timing),
             auth_mode: self.auth_mode.name().to_owned(),
+            groups: self.groups_on_wire(),
         }
     }
 
@@ -146,6 +153,7 @@ impl Handshake {
         }
         self.check_member(caller, &hello.cluster_id)?;
         self.check_timing(hello.timing)?;
+        self.check_groups(hello.groups)?;
         self.compare_mode(caller, &hello.auth_mode);
         let directory = self.check_data_dir(caller, &hello.data_dir_id)?;
         let member = self_reported_member(&hello.peer_address, &hello.client_address, directory);
@@ -160,6 +168,7 @@ impl Handshake {
             return Err(Refusal::AnotherAnswered { me, wanted, found: welcome.node });
         }
         self.check_timing(welcome.timing)?;
+        self.check_groups(welcome.groups)?;
         self.compare_mode(wanted, &welcome.auth_mode);
         let directory = self.check_data_dir(wanted, &welcome.data_dir_id)?;
         let member =
@@ -216,6 +225,20 @@ impl Handshake {
             }
             _ => Ok(()),
         }
+    }
+
+    /// A node with one group does not say, as older nodes.
+    fn check_groups(&self, theirs: u32) -> Result<(), Refusal> {
+        let (ours, theirs) = (self.identity.groups, theirs.max(1));
+        if ours == theirs {
+            return Ok(());
+        }
+        Err(Refusal::OtherGroups { me: self.describe_self(), ours, theirs })
+    }
+
+    /// What the node says: nothing if it has one group.
+    fn groups_on_wire(&self) -> u32 {
+        Some(self.identity.groups).filter(|groups| *groups > 1).unwrap_or_default()
     }
 
     /// A member, or one that may have been added by entries that this node does not have yet: it knows the
@@ -283,6 +306,7 @@ impl From<Refusal> for Status {
             | Refusal::NotTheOneWanted { .. }
             | Refusal::AnotherAnswered { .. }
             | Refusal::OtherTiming { .. }
+            | Refusal::OtherGroups { .. }
             | Refusal::Stranger(StrangerError::OtherDirectory { .. }) => {
                 Status::failed_precondition(words)
             }
@@ -314,8 +338,13 @@ pub(super) mod tests {
     pub(in crate::peers) fn handshake_of(node: usize, dir: &Path, base_port: u16) -> Handshake {
         let configs = NodeConfig::dev_cluster(3, dir, base_port).unwrap();
         let config = &configs[node - 1];
-        let identity =
-            Identity::load_or_create(&config.data_dir, &config.cluster, config.node_id()).unwrap();
+        let identity = Identity::load_or_create(
+            &config.data_dir,
+            &config.cluster,
+            config.node_id(),
+            config.groups,
+        )
+        .unwrap();
         let known_peers = KnownPeers::load(&config.data_dir).unwrap();
         let initial_members = [1, 2, 3].map(NodeId);
         let membership = Arc::new(Membership::of(config, &initial_members));
@@ -358,6 +387,23 @@ pub(super) mod tests {
         two.check_hello(&Hello { timing: None, ..one.hello(NodeId(2)) }, &Shown::Nothing).unwrap();
         let older = Welcome { timing: None, ..two.welcome(Vec::new()) };
         one.check_welcome(NodeId(2), &older).unwrap();
+    }
+
+    #[test]
+    fn nodes_with_different_numbers_of_groups_refuse_each_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let (one, mut two) = (handshake_of(1, dir.path(), 7420), handshake_of(2, dir.path(), 7420));
+        let hello = one.hello(NodeId(2));
+        assert_eq!(hello.groups, 0, "a node with one group says what older nodes say");
+        two.identity.groups = 4;
+        let status = Status::from(two.check_hello(&hello, &Shown::Nothing).unwrap_err());
+        assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
+        assert!(status.message().contains("with groups = 4"), "{status}");
+        let welcome = two.welcome(Vec::new());
+        assert_eq!(welcome.groups, 4);
+        let words = one.check_welcome(NodeId(2), &welcome).unwrap_err().to_string();
+        assert!(words.contains("the other side has groups = 4"), "{words}");
+        two.check_hello(&Hello { groups: 4, ..hello }, &Shown::Nothing).unwrap();
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The shard's side of the peers: hand over and forget.
+//! The connections over which the shard sends to its peers. The shard hands messages over, and never waits.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,17 +15,16 @@ use crate::config::Address;
 use crate::shard::ShardHandle;
 use crate::transport::{PeerConnector, Transport};
 
-/// More than there are members at any time, with room for some who are yet to be known.
+/// How many nodes are dialled at most: more than a membership has, with room for nodes that it does not know yet.
 const LINKS_MAX: usize = 32;
 const MEETINGS_MAX: usize = 32;
 
-/// Every other node, as the shard sends to it. Cheap to clone; no method waits, and each may be
-/// called from any thread.
+/// The connections to all other nodes. Cheap to clone. No method waits, and any thread may call it.
 #[derive(Clone, Debug)]
 pub(crate) struct PeerLinks {
     me: NodeId,
     links: Arc<Mutex<BTreeMap<NodeId, Arc<Link>>>>,
-    /// Nodes that dialled us and that the membership does not know yet.
+    /// Nodes that dialled this one and that the membership does not know yet, with their addresses.
     met: mpsc::Sender<(NodeId, String)>,
     snapshots: SnapshotSender,
     transport: Transport,
@@ -55,8 +54,9 @@ impl PeerLinks {
         links
     }
 
-    /// Sends the messages, at once if the socket has room. If they do not fit, or there is no connection,
-    /// they are dropped and the shard hears [`Input::PeerUnreachable`].
+    /// Sends the messages, at once if the socket has room. If too many bytes wait already, or the connection is down,
+    /// they are dropped, and the shard gets [`Input::PeerUnreachable`]. Messages for a node whose address is not known
+    /// are dropped without a report.
     pub(crate) fn send(&self, to: NodeId, messages: Vec<(GroupId, Vec<u8>)>) {
         let link = self.lock().get(&to).cloned();
         match link {
@@ -65,7 +65,7 @@ impl PeerLinks {
         }
     }
 
-    /// Some wire has room again, or has ended.
+    /// Call it when the socket of some connection has room again or has ended. Sends what waits, and notes the ends.
     pub(crate) fn look_after(&self) {
         let links: Vec<Arc<Link>> = self.lock().values().cloned().collect();
         for link in links {
@@ -73,7 +73,7 @@ impl PeerLinks {
         }
     }
 
-    /// Sends a message that carries a snapshot, on a connection of its own. How it went comes as
+    /// Sends a message that carries a snapshot, on a connection of its own. The shard gets the result as
     /// [`Input::SnapshotSent`].
     pub(crate) fn send_snapshot(&self, to: NodeId, group: GroupId, message: Vec<u8>) {
         self.snapshots.send(to, group, message);
@@ -84,17 +84,18 @@ impl PeerLinks {
         node == self.me || self.lock().get(&node).is_some_and(|link| link.is_up())
     }
 
-    /// For calls to the node.
+    /// Connects to the node for calls, such as forwarded requests.
     pub(crate) fn connector(&self, node: NodeId, address: &Address) -> PeerConnector {
         self.transport.connector(node, address)
     }
 
-    /// By which the node knows this one. None if they are not connected.
+    /// The ticket that identifies this node to the other one. It goes with each forwarded action. `None` if the two are
+    /// not connected.
     pub(crate) fn ticket(&self, node: NodeId) -> Option<ConnectionTicket> {
         self.lock().get(&node)?.ticket()
     }
 
-    /// A node dialled us from this address. If it is not known otherwise, it is dialled back there.
+    /// A node dialled this one and named this address as its own. If this node does not know it, it dials that address.
     pub(super) fn meet(&self, node: NodeId, address: &str) {
         let is_known = self.lock().contains_key(&node);
         if !is_known && !address.is_empty() {
@@ -108,12 +109,12 @@ impl PeerLinks {
     }
 }
 
-/// Dials those who are members, and drops those who are none any more.
+/// Dials the members, and drops the connections to nodes that were removed.
 struct LinkKeeper {
     links: PeerLinks,
     handshake: Arc<Handshake>,
     shard: ShardHandle,
-    /// At which address, and the task that does it.
+    /// The nodes that are dialled: at which address, and the task that keeps the connection up.
     dialling: BTreeMap<NodeId, (String, AbortHandle)>,
     tasks: JoinSet<()>,
 }
@@ -153,7 +154,7 @@ impl LinkKeeper {
 
     fn dial(&mut self, node: NodeId, address: String) {
         let Ok(checked) = Address::new(&address) else {
-            tracing::error!(%node, address, "the membership has an address that is none");
+            tracing::error!(%node, address, "the membership has an invalid address");
             return;
         };
         let link = Arc::new(Link::new(node, self.shard.clone()));

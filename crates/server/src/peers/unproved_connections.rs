@@ -22,7 +22,8 @@ pub(super) struct UnprovedConnections {
 #[derive(Debug, Default)]
 struct State {
     next: u64,
-    /// The oldest first. Whoever drops the sender takes the place away.
+    /// The oldest first. `add` removes the oldest when a limit is reached. That drops its sender, and the task that serves
+    /// the connection sees the closed channel and closes the connection.
     by_age: BTreeMap<u64, (IpAddr, oneshot::Sender<()>)>,
     by_address: HashMap<IpAddr, BTreeSet<u64>>,
 }

@@ -8,6 +8,7 @@ use holdfast_proto::v1::{
     WhoAmIRequest, WhoAmIResponse,
 };
 use holdfast_proto::{decode, encode};
+use holdfast_replica::GroupId;
 use holdfast_service::{Caller, Method};
 use tokio::time::timeout;
 use tonic::{Request, Response, Status};
@@ -28,7 +29,7 @@ impl ReadRequest for ShowAccessRequest {
         Ok(Query::Access)
     }
 
-    fn response(&self, answer: ReadAnswer) -> Option<ShowAccessResponse> {
+    fn response(&self, answer: ReadAnswer, _: GroupId) -> Option<ShowAccessResponse> {
         let ReadData::Access(access, quotas) = answer.data else { return None };
         Some(encode::access::show(&access, &quotas))
     }
@@ -44,10 +45,11 @@ pub(super) async fn change(
     let mut command = decode::change_access(request.clone(), &caller.on_behalf_of.to_string())?;
     bind(rpc.door.service(), &caller, &mut command);
     let command = rpc.door.admit(&caller, METHOD, command)?;
+    rpc.membership.groups.only_with_one("change the policy")?;
     let carried_out = async {
-        match rpc.destination(&caller, METHOD).await? {
+        match rpc.destination(&caller, METHOD, GroupId::FIRST).await? {
             Destination::Here => {
-                let answer = rpc.door.call(command, None).await?;
+                let answer = rpc.door.call(GroupId::FIRST, command, None).await?;
                 match answer.result {
                     Ok(Outcome::AccessChanged { generation }) => {
                         Ok(ChangeAccessResponse { generation })

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use holdfast_proto::v1::{Failure, TransferLeadershipRequest};
+use holdfast_replica::GroupId;
 use holdfast_service::Caller;
 use tokio::time::sleep;
 
@@ -38,11 +39,11 @@ impl Rpc {
         let request = reset.next_request(&self.door.service().policy().access())?;
         let me = self.membership.me.0;
         let caller = Caller::node(me);
-        Some(if self.door.leadership().is_here {
+        Some(if self.door.leadership(GroupId::FIRST).is_here {
             let changed = access::change(self, caller, request).await;
             changed.map(|_| tracing::warn!("`holdfast access reset`: changed the administrators"))
         } else {
-            let to_this_node = TransferLeadershipRequest { to: me };
+            let to_this_node = TransferLeadershipRequest { to: me, ..Default::default() };
             cluster::transfer_leadership(self, caller, to_this_node).await.map(drop)
         })
     }

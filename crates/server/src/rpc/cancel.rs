@@ -15,6 +15,10 @@ impl Verb for CancelRequest {
         decode::cancel(&self, Scope::Unary)
     }
 
+    fn group(&self) -> u32 {
+        self.group
+    }
+
     fn tier(&self) -> i32 {
         self.tier
     }

@@ -6,6 +6,7 @@ use holdfast_proto::decode::{self, lock_name};
 use holdfast_proto::failure::refused;
 use holdfast_proto::v1::{CheckTokenRequest, CheckTokenResponse, Failure, Reason, TokenState};
 use holdfast_proto::{Fence, Guarantee, v1};
+use holdfast_replica::GroupId;
 use holdfast_service::Method;
 
 use super::Rpc;
@@ -81,7 +82,7 @@ impl ReadRequest for CheckTokenRequest {
         })
     }
 
-    fn response(&self, answer: ReadAnswer) -> Option<CheckTokenResponse> {
+    fn response(&self, answer: ReadAnswer, _: GroupId) -> Option<CheckTokenResponse> {
         let asked = decode_question(self).ok()?;
         match answer.data {
             ReadData::Token(standing) => Some(encode_answer(&asked, answer.at, standing)),

@@ -18,7 +18,7 @@ use holdfast_proto::v1::{
     Activity, ClusterStatusRequest, ClusterStatusResponse, Failure, GroupStatus, NodeRole,
     NodeStatus, ReplicaProgress, WaitClass,
 };
-use holdfast_replica::{DirectoryId, Role};
+use holdfast_replica::{DirectoryId, GroupId, Role};
 use holdfast_service::{Caller, Method};
 use tokio::time::timeout;
 
@@ -42,7 +42,10 @@ pub(super) async fn serve(
     let _permit = rpc.door.begin(METHOD)?;
     let with_digests = rpc.door.admit(&caller, METHOD, request.with_digests)?;
     let is_of_this_node = request.with_digests || request.own_view;
-    if !is_of_this_node && let Destination::At(leader) = rpc.destination(&caller, METHOD).await? {
+    // That of the root group. It knows how far the followers are of the groups that it leads.
+    if !is_of_this_node
+        && let Destination::At(leader) = rpc.destination(&caller, METHOD, GroupId::FIRST).await?
+    {
         let view = rpc.forwarding.call(leader, &caller, METHOD, &request);
         if let Ok(Ok(view)) = timeout(LEADER_PATIENCE, view).await {
             return Ok(view);

@@ -8,7 +8,10 @@ use holdfast_proto::decode::operation::Opening;
 use holdfast_proto::failure::{not_now, refused};
 use holdfast_proto::v1::{Failure, Reason};
 use holdfast_proto::{AccessToken, same_digest};
-use holdfast_service::{AuthMode, Caller, Credential, Method, Service, ShownToken, token_is_over};
+use holdfast_replica::GroupId;
+use holdfast_service::{
+    Admitted, AuthMode, Caller, Credential, Method, Service, ShownToken, token_is_over,
+};
 use tokio::time::sleep;
 
 use super::Rpc;
@@ -80,16 +83,42 @@ impl Rpc {
         method: Method,
         credential: &str,
     ) -> Result<Caller, Failure> {
-        let leadership = self.door.leadership();
         authenticate(self.door.service(), caller, method, credential).map_err(|failure| {
-            match failure.retryable && !leadership.is_here {
-                true => {
-                    let leader = self.membership.client_address(leadership.leader);
-                    Failure { leader, ..failure }
-                }
-                false => Failure { retryable: false, ..failure },
+            // A client keeps its session until the leader has denied it. A single call is told at once, unless the
+            // leader may know a newer token.
+            match method == Method::Session || failure.retryable {
+                true => self.denial_of_this_node(failure),
+                false => failure,
             }
         })
+    }
+
+    /// Checks by the policy whether the caller may have a session.
+    pub(super) fn admit_session<T>(
+        &self,
+        caller: &Caller,
+        method: Method,
+        action: T,
+    ) -> Result<Admitted<T>, Failure> {
+        let admitted = self.door.admit(caller, method, action);
+        admitted.map_err(|failure| self.denial_of_this_node(failure))
+    }
+
+    /// The denial of a node that does not lead is not final: its policy or its keys may be old, or its clock wrong.
+    fn denial_of_this_node(&self, failure: Failure) -> Failure {
+        let is_denial = matches!(
+            failure.reason(),
+            Reason::Unauthenticated | Reason::PermissionDenied | Reason::CredentialExpired
+        );
+        let leadership = self.door.leadership(GroupId::FIRST);
+        match (is_denial, leadership.is_here) {
+            (false, _) => failure,
+            (true, true) => Failure { retryable: false, ..failure },
+            (true, false) => {
+                let leader = self.membership.client_address(leadership.leader);
+                Failure { retryable: true, leader, ..failure }
+            }
+        }
     }
 }
 

@@ -21,6 +21,7 @@ use tokio_stream::StreamExt;
 use super::failure::took_too_long;
 use super::members::own_view;
 use super::{Rpc, cluster, list_search, operator, reads, watch};
+use crate::shard::OwnTable;
 
 /// A node that takes longer to say how it is does not answer.
 const VIEW_PATIENCE: Duration = Duration::from_millis(700);
@@ -88,13 +89,17 @@ impl Source for DashboardSource {
     async fn own_view(&self, locks_max: usize) -> Result<OwnView, Failure> {
         let cluster = cluster::serve(&self.rpc, self.caller(), own_view()).await?;
         let locks_max = self.rpc.door.admit(&self.caller, Method::HttpOwnView, locks_max)?;
-        let table = timeout(VIEW_PATIENCE, self.rpc.door.own_table(locks_max)).await;
-        let table = table.unwrap_or_else(|_| Err(took_too_long()))?;
-        Ok(OwnView {
-            cluster,
-            locks: table.locks.into_iter().map(|lock| read::summary(lock, table.at)).collect(),
-            freezes: table.freezes.into_iter().map(|info| read::frozen(info, table.at)).collect(),
-        })
+        let shown_max = *locks_max.get();
+        let tables = timeout(VIEW_PATIENCE, self.rpc.door.own_tables(locks_max)).await;
+        let tables = tables.unwrap_or_else(|_| Err(took_too_long()))?;
+        let (mut locks, mut freezes) = (Vec::new(), Vec::new());
+        for OwnTable { at, locks: of_group, freezes: in_group } in tables {
+            locks.extend(of_group.into_iter().map(|lock| read::summary(lock, at)));
+            freezes.extend(in_group.into_iter().map(|info| read::frozen(info, at)));
+        }
+        locks.sort_by(|one, other| one.name.cmp(&other.name));
+        locks.truncate(shown_max);
+        Ok(OwnView { cluster, locks, freezes })
     }
 
     async fn list(&self, request: ListRequest) -> Result<ListResponse, Failure> {

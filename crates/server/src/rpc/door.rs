@@ -1,17 +1,17 @@
-//! The handle through which gRPC and HTTP reach the shard, and through which all front ends reach
-//! the efficiency tier. It takes [`Admitted`] actions only, so a request that did not pass the
-//! service cannot be carried out.
+//! `Door`: the only object through which gRPC and HTTP code sends inputs to the shard. All front ends, framed ones too,
+//! also use it to send operations to the efficiency tier. Its methods take [`Admitted`] actions only, so a request that
+//! the service did not admit cannot be carried out.
 //!
-//! No front end holds a handle of the shard. For gRPC and HTTP, this is also the only place that
-//! decides which group an action is for (`shard/inputs.rs` does it for framed connections).
+//! Front ends get a `Door` and never a `ShardHandle`. Each action names the Raft group that it is for (`groups.rs`). An
+//! operation on a stream is for the group of the stream.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_core::{Command, LockName, Rejection, RequestId, SessionId};
 use holdfast_proto::failure::rejected;
-use holdfast_proto::v1::Failure;
-use holdfast_replica::{HandOverRefusal, Leadership, MembershipChange, NodeId};
+use holdfast_proto::v1::{Failure, GroupMap};
+use holdfast_replica::{GroupId, HandOverRefusal, Leadership, MembershipChange, NodeId};
 use holdfast_service::{About, Admitted, Authorised, Caller, Method, Permit, Service};
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
@@ -23,15 +23,15 @@ use crate::efficiency_tier::{EfficiencyTier, TierStream};
 use crate::membership::Membership;
 use crate::outbox::{ReplyTo, TaskOutbox};
 use crate::shard::{
-    Answer, CallRef, ChangeAnswer, Connection, Deferrable, FIRST_GROUP, GroupView, Input, LiveCall,
-    OwnTable, Query, ReadAnswer, ReadData, ShardHandle, StreamKey, Touched,
+    Answer, CallRef, ChangeAnswer, Connection, Deferrable, GroupView, Input, LiveCall, OwnTable,
+    Query, ReadAnswer, ReadData, ShardHandle, StreamKey, Touched,
 };
 use crate::stopping::Stopping;
 
 /// How long to wait until a quorum confirms that this node leads. After that the node refuses, as
 /// if it had no quorum.
 pub(super) const ADMISSION_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long to wait before the shard is told once more, if its inbox is full.
+/// If the shard's inbox is full, the door waits this long before it offers the input again.
 const INBOX_FULL_PAUSE: Duration = Duration::from_millis(10);
 
 /// Cheap to clone.
@@ -39,6 +39,7 @@ const INBOX_FULL_PAUSE: Duration = Duration::from_millis(10);
 pub(super) struct Door {
     service: Service,
     shard: ShardHandle,
+    /// The efficiency tier. Its table is in memory only, so names here say `memory`.
     memory: Arc<EfficiencyTier>,
     membership: Arc<Membership>,
     stopping: Stopping,
@@ -47,13 +48,14 @@ pub(super) struct Door {
 /// An operation for the efficiency tier, and where its answer goes.
 pub(super) type InMemory = (Admitted<Command>, ReplyTo);
 
-/// What came of operations for the efficiency tier.
+/// What the efficiency tier did with operations.
 #[derive(Debug)]
 pub(super) enum MemoryStep {
     Done,
     /// None of them was carried out.
     Refused(Vec<InMemory>, Failure),
-    /// First the quorum has to be asked.
+    /// The tier does not know the session, or this node is not sure that it still leads. The caller must have the shard
+    /// run this query, and then call [`Door::finish_in_memory`] with the answer.
     Admit(Vec<InMemory>, Query),
 }
 
@@ -105,12 +107,18 @@ impl Door {
 
     // ---- who leads ----
 
-    pub(super) fn leadership(&self) -> Leadership {
-        self.shard.leadership()
+    pub(super) fn leadership(&self, group: GroupId) -> Leadership {
+        self.shard.leadership(group)
     }
 
-    pub(super) fn watch_leadership(&self) -> watch::Receiver<Leadership> {
-        self.shard.watch_leadership()
+    pub(super) fn watch_leadership(&self, group: GroupId) -> watch::Receiver<Leadership> {
+        self.shard.watch_leadership(group)
+    }
+
+    /// Which group owns which slots, and where each of them is led. None if there is one group.
+    pub(super) fn group_map(&self) -> Option<GroupMap> {
+        let leader_of = |group| self.membership.client_address(self.leadership(group).leader);
+        self.membership.groups.to_message(leader_of)
     }
 
     pub(super) fn is_stopping(&self) -> bool {
@@ -127,16 +135,23 @@ impl Door {
     /// shard undoes the command when its caller hangs up.
     pub(super) async fn call(
         &self,
+        group: GroupId,
         command: Admitted<Command>,
         call: Option<CallRef>,
     ) -> Result<Answer, Failure> {
         let command = command.into_inner();
-        self.ask(|reply| Input::Call { group: FIRST_GROUP, command, reply, call }).await
+        self.ask(|reply| Input::Call { group, command, reply, call }).await
     }
 
     /// The caller hung up before it had its answer.
-    pub(super) fn abandon(&self, session: SessionId, request: RequestId, call: LiveCall) {
-        let abandoned = Input::Abandoned { group: FIRST_GROUP, session, request, call };
+    pub(super) fn abandon(
+        &self,
+        group: GroupId,
+        session: SessionId,
+        request: RequestId,
+        call: LiveCall,
+    ) {
+        let abandoned = Input::Abandoned { group, session, request, call };
         if let Err(mut abandoned) = self.shard.offer(abandoned)
             && let Ok(runtime) = Handle::try_current()
         {
@@ -155,30 +170,36 @@ impl Door {
 
     pub(super) async fn touch(
         &self,
+        group: GroupId,
         sessions: Admitted<Vec<SessionId>>,
     ) -> Result<Touched, Failure> {
         let sessions = sessions.into_inner();
-        let answer = self.ask(|reply| Input::Touches { group: FIRST_GROUP, sessions, reply });
+        let answer = self.ask(|reply| Input::Touches { group, sessions, reply });
         answer.await?.map_err(|reason| unavailable(reason, &self.membership))
     }
 
     /// A linearizable read. This node should lead.
-    pub(super) async fn read(&self, query: Admitted<Query>) -> Result<ReadAnswer, Failure> {
+    pub(super) async fn read(
+        &self,
+        group: GroupId,
+        query: Admitted<Query>,
+    ) -> Result<ReadAnswer, Failure> {
         let query = query.into_inner();
-        self.read_at_shard(query).await
+        self.read_at_shard(group, query).await
     }
 
     /// A linearizable read that an action needs. It changes nothing.
     pub(super) async fn read_for<T>(
         &self,
+        group: GroupId,
         _: &Admitted<T>,
         query: Query,
     ) -> Result<ReadAnswer, Failure> {
-        self.read_at_shard(query).await
+        self.read_at_shard(group, query).await
     }
 
-    async fn read_at_shard(&self, query: Query) -> Result<ReadAnswer, Failure> {
-        let answer = self.ask(|reply| Input::Read { group: FIRST_GROUP, query, reply }).await?;
+    async fn read_at_shard(&self, group: GroupId, query: Query) -> Result<ReadAnswer, Failure> {
+        let answer = self.ask(|reply| Input::Read { group, query, reply }).await?;
         answer.map_err(|reason| unavailable(reason, &self.membership))
     }
 
@@ -191,26 +212,35 @@ impl Door {
         self.ask(|reply| Input::Inspect { with_digests, reply }).await
     }
 
-    /// This node's own copy of the table, with at most so many locks; needs no quorum.
-    pub(super) async fn own_table(&self, locks_max: Admitted<usize>) -> Result<OwnTable, Failure> {
+    /// This node's own copies of the tables of all groups, with at most so many locks each; needs no quorum.
+    pub(super) async fn own_tables(
+        &self,
+        locks_max: Admitted<usize>,
+    ) -> Result<Vec<OwnTable>, Failure> {
         let locks_max = locks_max.into_inner();
-        self.ask(|reply| Input::ReadOwnTable { group: FIRST_GROUP, locks_max, reply }).await
+        let mut tables = Vec::new();
+        for group in self.membership.groups.all() {
+            tables.push(self.ask(|reply| Input::ReadOwnTable { group, locks_max, reply }).await?);
+        }
+        Ok(tables)
     }
 
+    /// Of the root group. With several groups, such a change is refused before.
     pub(super) async fn change_membership(
         &self,
         change: Admitted<MembershipChange>,
     ) -> Result<ChangeAnswer, Failure> {
-        let change = change.into_inner();
-        self.ask(|reply| Input::ChangeMembership { group: FIRST_GROUP, change, reply }).await
+        let (group, change) = (GroupId::FIRST, change.into_inner());
+        self.ask(|reply| Input::ChangeMembership { group, change, reply }).await
     }
 
     pub(super) async fn hand_over(
         &self,
+        group: GroupId,
         to: Admitted<Option<NodeId>>,
     ) -> Result<Result<NodeId, HandOverRefusal>, Failure> {
         let to = to.into_inner();
-        self.ask(|reply| Input::HandOver { group: FIRST_GROUP, to, reply }).await
+        self.ask(|reply| Input::HandOver { group, to, reply }).await
     }
 
     async fn ask<A>(&self, input: impl FnOnce(oneshot::Sender<A>) -> Input) -> Result<A, Failure> {
@@ -239,8 +269,8 @@ impl Door {
         Ok(self.memory.open_stream(stream, memory_outbox))
     }
 
-    /// Must not be lost to a full inbox: a session whose stream the shard believes to be open would outlive its client
-    /// by its TTL.
+    /// Retries until the shard's inbox has room. If the shard missed this input, it would believe that the stream is
+    /// open, and the session would outlive its client by its TTL.
     pub(super) async fn close_stream(&self, stream: StreamKey, client_gone: bool) {
         while self.shard.send(Input::StreamClosed { stream, client_gone }).is_err() {
             if self.shard.is_gone() {
@@ -321,7 +351,9 @@ impl Door {
             MemoryStep::Done => Ok(()),
             MemoryStep::Refused(operations, failure) => Err((operations, failure)),
             MemoryStep::Admit(operations, query) => {
-                let answer = timeout(ADMISSION_TIMEOUT, self.read_at_shard(query)).await;
+                // The tier follows the root group.
+                let admission = self.read_at_shard(GroupId::FIRST, query);
+                let answer = timeout(ADMISSION_TIMEOUT, admission).await;
                 let answer = answer.unwrap_or_else(|_| Err(unsure()));
                 self.finish_in_memory(session, operations, answer)
             }

@@ -239,7 +239,7 @@ fn action(
 ) -> Result<ForwardedAction, Failure> {
     let path = method.path().ok_or_else(|| bug("a method without a path was forwarded"))?;
     let (caller, method) = (Some(caller.to_wire()), path.to_owned());
-    Ok(ForwardedAction { caller, method, request: request.encode_to_vec() })
+    Ok(ForwardedAction { caller, method, request: request.encode_to_vec(), ..Default::default() })
 }
 
 fn decoded<R: Message + Default>(answer: &ForwardedAnswer) -> Result<R, Failure> {

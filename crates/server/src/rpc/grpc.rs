@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 
 use holdfast_proto::failure::not_now;
 use holdfast_proto::v1::{Failure, Reason};
+use holdfast_replica::GroupId;
 use holdfast_service::{Caller, Kind, Limit, Method, Protocol, identity_header};
 use tonic::body::Body;
 use tonic::codegen::{Service, http};
@@ -124,7 +125,7 @@ impl Rpc {
             "the client port takes no header {header}: only nodes say on whose behalf they ask, on the peer port; ask the \
              leader without it"
         );
-        let leader = self.membership.client_address(self.door.leadership().leader);
+        let leader = self.membership.client_address(self.door.leadership(GroupId::FIRST).leader);
         Failure { leader, ..not_now(Reason::NotLeader, words) }
     }
 }

@@ -3,6 +3,7 @@
 
 use holdfast_core::command::Call;
 use holdfast_proto::v1;
+use holdfast_replica::GroupId;
 
 use super::Rpc;
 use super::door::Door;
@@ -15,7 +16,7 @@ pub(super) struct HangUpGuard {
     /// None: the request cannot wait, or is resumed later.
     request: Option<Call>,
     call: LiveCall,
-    carried_out_in: Option<v1::Tier>,
+    carried_out_in: Option<(v1::Tier, GroupId)>,
 }
 
 impl HangUpGuard {
@@ -24,8 +25,8 @@ impl HangUpGuard {
     }
 
     /// The call is carried out by this node. None: it is not undone.
-    pub(super) fn arm(&mut self, tier: v1::Tier) -> Option<CallRef> {
-        self.carried_out_in = Some(tier);
+    pub(super) fn arm(&mut self, tier: v1::Tier, group: GroupId) -> Option<CallRef> {
+        self.carried_out_in = Some((tier, group));
         self.request.map(|_| self.call.to_ref())
     }
 
@@ -37,14 +38,15 @@ impl HangUpGuard {
 
 impl Drop for HangUpGuard {
     fn drop(&mut self) {
-        let (Some(tier), Some(Call { session, request, .. })) = (self.carried_out_in, self.request)
+        let (Some((tier, group)), Some(Call { session, request, .. })) =
+            (self.carried_out_in, self.request)
         else {
             return;
         };
         match tier {
             v1::Tier::Efficiency => self.door.memory().abandon(session, request),
             v1::Tier::Unspecified | v1::Tier::Correctness => {
-                self.door.abandon(session, request, self.call.clone());
+                self.door.abandon(group, session, request, self.call.clone());
             }
         }
     }

@@ -3,7 +3,7 @@
 //! Each of them costs a few microseconds, where a heartbeat of its own costs tens: a frame, a wake-up and a share of a commit.
 
 use holdfast_core::{SessionId, Span};
-use holdfast_proto::decode::secret_id;
+use holdfast_proto::decode::{group, secret_id};
 use holdfast_proto::failure::refused;
 use holdfast_proto::v1::{Failure, KeepAliveManyRequest, KeepAliveManyResponse, Reason};
 use holdfast_service::{Caller, Method};
@@ -27,11 +27,12 @@ pub(super) async fn serve(
     let _permit = rpc.door.begin(METHOD)?;
     let mut sessions = decode(&request)?;
     sessions.iter_mut().for_each(|session| *session = own_session(&caller, *session));
+    let group = rpc.membership.groups.with_number(group(request.group))?;
     let sessions = rpc.door.admit(&caller, METHOD, sessions)?;
     let carried_out = async {
-        match rpc.destination(&caller, METHOD).await? {
+        match rpc.destination(&caller, METHOD, group).await? {
             Destination::Here => {
-                let Touched { at, ttls } = rpc.door.touch(sessions).await?;
+                let Touched { at, ttls } = rpc.door.touch(group, sessions).await?;
                 let ttl_ms = ttls.into_iter().map(|ttl| ttl.map_or(0, Span::as_ms)).collect();
                 Ok(KeepAliveManyResponse { logical_time_ms: at.as_ms(), ttl_ms })
             }

@@ -5,11 +5,12 @@
 //! One search runs at a time, and its result serves all callers for [`FRESH_FOR`]: a node without a leader asks each
 //! member twice a second at most, however many clients come.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use holdfast_proto::v1::{ClusterStatusResponse, Failure, Reason};
-use holdfast_replica::NodeId;
+use holdfast_replica::{GroupId, NodeId};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
@@ -23,19 +24,19 @@ const FRESH_FOR: Duration = Duration::from_millis(500);
 /// The last search, for all that wait for one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LeaderSearch {
-    last: Arc<Mutex<Option<(Instant, Failure)>>>,
-    leaderless_since: Arc<std::sync::Mutex<Option<Instant>>>,
+    last: Arc<Mutex<BTreeMap<GroupId, (Instant, Failure)>>>,
+    leaderless_since: Arc<std::sync::Mutex<BTreeMap<GroupId, Instant>>>,
 }
 
 impl LeaderSearch {
     /// For how long those who came here have found no leader: a later caller need not wait as long again.
-    pub(super) fn leaderless_for(&self, has_leader: bool) -> Duration {
+    pub(super) fn leaderless_for(&self, group: GroupId, has_leader: bool) -> Duration {
         let mut since = self.leaderless_since.lock().unwrap_or_else(PoisonError::into_inner);
         if has_leader {
-            *since = None;
+            since.remove(&group);
             return Duration::ZERO;
         }
-        since.get_or_insert_with(Instant::now).elapsed()
+        since.entry(group).or_insert_with(Instant::now).elapsed()
     }
 }
 
@@ -49,7 +50,7 @@ enum MemberReply {
 
 impl MemberReply {
     /// None if the member does not say how it is.
-    fn of(answer: Result<ClusterStatusResponse, Failure>) -> Option<MemberReply> {
+    fn of(group: GroupId, answer: Result<ClusterStatusResponse, Failure>) -> Option<MemberReply> {
         let view = match answer {
             Ok(view) => view,
             // The build before refuses instead of saying so in its view.
@@ -58,7 +59,7 @@ impl MemberReply {
             }
             Err(_) => return None,
         };
-        Some(match view.groups.first() {
+        Some(match view.groups.iter().find(|status| status.group == group.0) {
             _ if view.disk_full => MemberReply::DiskFull,
             Some(group) if group.leader > 0 => {
                 MemberReply::Leader { leader: NodeId(group.leader), term: group.term }
@@ -70,21 +71,21 @@ impl MemberReply {
 
 impl Rpc {
     /// What to tell a client, given that this node knows no leader.
-    pub(super) async fn why_no_leader(&self) -> Failure {
+    pub(super) async fn why_no_leader(&self, group: GroupId) -> Failure {
         let mut last = self.leader_search.last.lock().await;
-        if let Some((at, failure)) = &*last
+        if let Some((at, failure)) = last.get(&group)
             && at.elapsed() < FRESH_FOR
         {
             return failure.clone();
         }
-        let mut answers = self.ask_members().await;
+        let mut answers = self.ask_members(group).await;
         if self.has_full_disk() {
             answers.push((self.membership.me, MemberReply::DiskFull));
         }
         answers.sort_by_key(|(node, _)| *node);
         let address_of = |node| self.membership.client_address(Some(node));
         let failure = conclude(self.membership.me, &answers, address_of);
-        *last = Some((Instant::now(), failure.clone()));
+        last.insert(group, (Instant::now(), failure.clone()));
         failure
     }
 
@@ -92,7 +93,7 @@ impl Rpc {
         self.metrics.disk_full.get() > 0
     }
 
-    async fn ask_members(&self) -> Vec<(NodeId, MemberReply)> {
+    async fn ask_members(&self, group: GroupId) -> Vec<(NodeId, MemberReply)> {
         let mut asking = JoinSet::new();
         for node in self.membership.now().members.keys().copied() {
             if node == self.membership.me {
@@ -101,7 +102,7 @@ impl Rpc {
             let members = Arc::clone(&self.members);
             asking.spawn(async move {
                 let answer = timeout(ASK_PATIENCE, members.own_view_of(node)).await;
-                Some((node, MemberReply::of(answer.ok()?)?))
+                Some((node, MemberReply::of(group, answer.ok()?)?))
             });
         }
         asking.join_all().await.into_iter().flatten().collect()
@@ -181,11 +182,14 @@ mod tests {
     #[test]
     fn a_member_with_a_full_disk_says_so_in_its_view_or_in_a_refusal() {
         let view = ClusterStatusResponse { disk_full: true, ..Default::default() };
-        assert_eq!(MemberReply::of(Ok(view)), Some(MemberReply::DiskFull));
-        assert_eq!(MemberReply::of(Err(disks_full(&[TWO]))), Some(MemberReply::DiskFull));
+        assert_eq!(MemberReply::of(GroupId::FIRST, Ok(view)), Some(MemberReply::DiskFull));
+        assert_eq!(
+            MemberReply::of(GroupId::FIRST, Err(disks_full(&[TWO]))),
+            Some(MemberReply::DiskFull)
+        );
         let view = ClusterStatusResponse::default();
-        assert_eq!(MemberReply::of(Ok(view)), Some(MemberReply::NoLeader));
-        assert_eq!(MemberReply::of(Err(no_leader())), None);
+        assert_eq!(MemberReply::of(GroupId::FIRST, Ok(view)), Some(MemberReply::NoLeader));
+        assert_eq!(MemberReply::of(GroupId::FIRST, Err(no_leader())), None);
     }
 
     #[test]

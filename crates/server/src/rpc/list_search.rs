@@ -13,6 +13,7 @@ use holdfast_proto::decode::page::{self, PageSize};
 use holdfast_proto::encode::read;
 use holdfast_proto::failure::refused;
 use holdfast_proto::v1::{Failure, ListOrder, ListRequest, ListResponse, Reason};
+use holdfast_replica::GroupId;
 use holdfast_service::{About, Admitted, Caller, Method};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
@@ -55,6 +56,7 @@ pub(super) async fn serve(
     }
     let _permit = rpc.door.begin(Method::List)?;
     let search = decode(&request)?;
+    rpc.membership.groups.only_with_one("list locks")?;
     let about = About::Prefix(&search.prefix);
     let search = rpc.door.authorise(&caller, Method::List, about)?.admit(search);
     let found = timeout(CALL_TIMEOUT, find(rpc, &caller, request, search)).await;
@@ -92,7 +94,7 @@ async fn find(
     search: Admitted<LockSearch>,
 ) -> Result<ListResponse, Failure> {
     let size = PageSize::new(request.page_size)?;
-    match rpc.destination(caller, Method::List).await? {
+    match rpc.destination(caller, Method::List, GroupId::FIRST).await? {
         Destination::Here if search.get().rank == Rank::Name => {
             by_name(rpc, search, size, &request.page).await
         }
@@ -192,7 +194,7 @@ async fn search_part(
     found_max: usize,
 ) -> Result<(LogicalTime, LockSearchPart), Failure> {
     let part = Query::SearchLocks { search: search.get().clone(), after, above, found_max };
-    let answer = rpc.door.read_for(search, part).await?;
+    let answer = rpc.door.read_for(GroupId::FIRST, search, part).await?;
     match answer.data {
         ReadData::LockSearch(part) => Ok((answer.at, part)),
         _ => Err(bug("the shard read something else")),

@@ -1,5 +1,6 @@
 //! What operators do: each call is one intervention, forwarded to the leader like any other.
 
+use holdfast_core::command::Action;
 use holdfast_core::{Command, Intervened, LogicalTime, Outcome};
 use holdfast_proto::decode;
 use holdfast_proto::failure::rejected;
@@ -10,6 +11,7 @@ use holdfast_proto::v1::{
     MoveLockResponse, ReopenRequest, ReopenResponse, SetLimitsRequest, SetLimitsResponse,
     SetPermitsRequest, SetPermitsResponse, ThawRequest, ThawResponse,
 };
+use holdfast_replica::GroupId;
 use holdfast_service::{About, Admitted, Caller, Method};
 use prost::Message;
 use tokio::time::timeout;
@@ -41,10 +43,15 @@ pub(super) async fn serve<S: Step>(
     let mut command = request.clone().decode()?;
     bind(rpc.door.service(), &caller, &mut command);
     let about = About::Command(&command);
+    let groups = &rpc.membership.groups;
+    let group = match about_one_lock(&command) {
+        true => groups.of_command(&command, GroupId::FIRST),
+        false => groups.only_with_one("do this").map(|()| GroupId::FIRST)?,
+    };
     let command = rpc.door.authorise(&caller, S::METHOD, about)?.admit(command);
     let carried_out = async {
-        match rpc.destination(&caller, S::METHOD).await? {
-            Destination::Here => carry_out::<S>(rpc, command).await,
+        match rpc.destination(&caller, S::METHOD, group).await? {
+            Destination::Here => carry_out::<S>(rpc, group, command).await,
             Destination::At(leader) => {
                 rpc.forwarding.call(leader, &caller, S::METHOD, &request).await
             }
@@ -53,8 +60,27 @@ pub(super) async fn serve<S: Step>(
     timeout(CALL_TIMEOUT, carried_out).await.unwrap_or_else(|_| Err(took_too_long()))
 }
 
-async fn carry_out<S: Step>(rpc: &Rpc, command: Admitted<Command>) -> Result<S::Response, Failure> {
-    let answer = rpc.door.call(command, None).await?;
+/// All other interventions concern every group.
+fn about_one_lock(command: &Command) -> bool {
+    let Command::Intervene(intervention) = command else { return false };
+    match intervention.action {
+        Action::Break { .. }
+        | Action::Transfer { .. }
+        | Action::SetPermits { .. }
+        | Action::Reopen { .. } => true,
+        Action::Freeze { .. }
+        | Action::Thaw { .. }
+        | Action::KillSession { .. }
+        | Action::SetLimits { .. } => false,
+    }
+}
+
+async fn carry_out<S: Step>(
+    rpc: &Rpc,
+    group: GroupId,
+    command: Admitted<Command>,
+) -> Result<S::Response, Failure> {
+    let answer = rpc.door.call(group, command, None).await?;
     match answer.result {
         Ok(Outcome::Intervened(done)) => {
             S::response(answer.at, done).ok_or_else(|| bug("the lock table did something else"))

@@ -9,6 +9,7 @@ use holdfast_proto::v1::{
     EfficiencyStatus, Failure, ListFreezesRequest, ListFreezesResponse, ListRequest, ListResponse,
     ListSessionsRequest, ListSessionsResponse, StatusRequest, StatusResponse,
 };
+use holdfast_replica::GroupId;
 use holdfast_service::{About, Admitted, Caller, Method, VisibleNames, hidden_names};
 use prost::Message;
 use tokio::time::timeout;
@@ -19,7 +20,7 @@ use super::route::Destination;
 use super::unary::CALL_TIMEOUT;
 use crate::efficiency_tier::EfficiencyTier;
 use crate::membership::Membership;
-use crate::shard::{FIRST_GROUP, Query, ReadAnswer, ReadData, SHOWN_ON_STREAM_MAX, Unavailable};
+use crate::shard::{Query, ReadAnswer, ReadData, SHOWN_ON_STREAM_MAX, Unavailable};
 
 /// Holders, and waiters.
 pub(super) const SHOWN_MAX: usize = 100;
@@ -32,7 +33,7 @@ pub(super) trait ReadRequest: Message + 'static {
     fn query(&self) -> Result<Query, Failure>;
 
     /// None if the answer is not one to this query.
-    fn response(&self, answer: ReadAnswer) -> Option<Self::Response>;
+    fn response(&self, answer: ReadAnswer, group: GroupId) -> Option<Self::Response>;
 
     /// Takes away the names that the caller may not see.
     fn hide(_response: &mut Self::Response, _visible: &VisibleNames) {}
@@ -50,10 +51,11 @@ pub(super) async fn serve<L: ReadRequest>(
 ) -> Result<L::Response, Failure> {
     let _permit = rpc.door.begin(L::METHOD)?;
     let query = request.query()?;
+    let group = group_of(rpc, &query)?;
     let query = rpc.door.authorise(&caller, L::METHOD, about(&query))?.admit(query);
     let read = async {
-        match rpc.destination(&caller, L::METHOD).await? {
-            Destination::Here => here(rpc, &caller, &request, query).await,
+        match rpc.destination(&caller, L::METHOD, group).await? {
+            Destination::Here => here(rpc, &caller, &request, group, query).await,
             Destination::At(leader) => {
                 rpc.forwarding.call(leader, &caller, L::METHOD, &request).await
             }
@@ -65,6 +67,24 @@ pub(super) async fn serve<L: ReadRequest>(
 /// So a read that failed never "may have happened".
 pub(super) fn changes_nothing<T>(read: Result<T, Failure>) -> Result<T, Failure> {
     read.map_err(|failure| Failure { may_have_happened: false, ..failure })
+}
+
+/// The group that answers. What is read of all groups is refused while there are several.
+fn group_of(rpc: &Rpc, query: &Query) -> Result<GroupId, Failure> {
+    let groups = &rpc.membership.groups;
+    let what = match query {
+        Query::Status { name, .. } | Query::Why { name, .. } | Query::Token { name, .. } => {
+            return Ok(groups.owner_of(name.as_str()));
+        }
+        // For the efficiency tier, which follows the root group.
+        Query::Confirm { .. } | Query::Admit { .. } => return Ok(GroupId::FIRST),
+        Query::List { .. } | Query::SearchLocks { .. } => "list locks",
+        Query::Sessions { .. } | Query::Owners(_) => "list sessions",
+        Query::Freezes => "list freezes",
+        Query::Access => "show the policy",
+        Query::Snapshot => "save a snapshot",
+    };
+    groups.only_with_one(what).map(|()| GroupId::FIRST)
 }
 
 fn about(query: &Query) -> About<'_> {
@@ -88,11 +108,12 @@ async fn here<L: ReadRequest>(
     rpc: &Rpc,
     caller: &Caller,
     request: &L,
+    group: GroupId,
     query: Admitted<Query>,
 ) -> Result<L::Response, Failure> {
-    let answer = rpc.door.read(query).await?;
+    let answer = rpc.door.read(group, query).await?;
     let mut response =
-        request.response(answer).ok_or_else(|| bug("the shard read something else"))?;
+        request.response(answer, group).ok_or_else(|| bug("the shard read something else"))?;
     request.complete(&mut response, rpc)?;
     let visible = rpc.door.service().visible_names(caller);
     if !visible.are_all() {
@@ -110,9 +131,9 @@ impl ReadRequest for StatusRequest {
         Ok(Query::Status { name, shown_max: SHOWN_MAX })
     }
 
-    fn response(&self, answer: ReadAnswer) -> Option<StatusResponse> {
+    fn response(&self, answer: ReadAnswer, group: GroupId) -> Option<StatusResponse> {
         let ReadData::Status(status) = answer.data else { return None };
-        Some(lock_status(&self.name, status, answer.at, answer.applied_index))
+        Some(lock_status(&self.name, status, answer.at, answer.applied_index, group))
     }
 
     fn hide(response: &mut StatusResponse, visible: &VisibleNames) {
@@ -137,7 +158,7 @@ impl ReadRequest for ListRequest {
         })
     }
 
-    fn response(&self, answer: ReadAnswer) -> Option<ListResponse> {
+    fn response(&self, answer: ReadAnswer, _: GroupId) -> Option<ListResponse> {
         let ReadData::List(mut locks) = answer.data else { return None };
         let last = PageSize::new(self.page_size).ok()?.cut(&mut locks);
         let next_page = last.map(|lock| lock.name.as_str().to_owned()).unwrap_or_default();
@@ -158,7 +179,7 @@ impl ReadRequest for ListFreezesRequest {
         Ok(Query::Freezes)
     }
 
-    fn response(&self, answer: ReadAnswer) -> Option<ListFreezesResponse> {
+    fn response(&self, answer: ReadAnswer, _: GroupId) -> Option<ListFreezesResponse> {
         let ReadData::Freezes(freezes) = answer.data else { return None };
         Some(ListFreezesResponse {
             logical_time_ms: answer.at.as_ms(),
@@ -183,7 +204,7 @@ impl ReadRequest for ListSessionsRequest {
         })
     }
 
-    fn response(&self, answer: ReadAnswer) -> Option<ListSessionsResponse> {
+    fn response(&self, answer: ReadAnswer, _: GroupId) -> Option<ListSessionsResponse> {
         let ReadData::Sessions(mut sessions) = answer.data else { return None };
         let last = PageSize::new(self.page_size).ok()?.cut(&mut sessions);
         let next_page = last.map(|session| session.public.to_string()).unwrap_or_default();
@@ -199,6 +220,7 @@ impl ReadRequest for ListSessionsRequest {
 pub(super) fn status_on_stream(
     membership: &Membership,
     memory: &EfficiencyTier,
+    group: GroupId,
     name: &LockName,
     answer: &Result<Box<ReadAnswer>, Unavailable>,
 ) -> Result<StatusResponse, Failure> {
@@ -207,7 +229,7 @@ pub(super) fn status_on_stream(
         Failure { may_have_happened: false, ..failure }
     })?;
     let ReadData::Status(status) = data else { return Err(bug("the shard read something else")) };
-    let mut response = lock_status(name.as_str(), status.clone(), *at, *applied_index);
+    let mut response = lock_status(name.as_str(), status.clone(), *at, *applied_index, group);
     response.efficiency = in_efficiency_tier(memory, name.as_str(), SHOWN_ON_STREAM_MAX);
     // There can be 255 of them, of 512 bytes each.
     let in_memory = response.efficiency.iter_mut().flat_map(|memory| &mut memory.waiters);
@@ -234,6 +256,7 @@ pub(super) fn lock_status(
     status: LockStatus,
     now: LogicalTime,
     applied_index: u64,
+    group: GroupId,
 ) -> StatusResponse {
-    read::lock_status(name, status, now, applied_index, FIRST_GROUP.0)
+    read::lock_status(name, status, now, applied_index, group.0)
 }

@@ -3,7 +3,7 @@
 use holdfast_core::Outcome;
 use holdfast_proto::Guarantee;
 use holdfast_proto::encode::{self, OpenContext};
-use holdfast_proto::v1::answer;
+use holdfast_proto::v1::{GroupMap, answer};
 
 use super::failure::{bug, unavailable};
 use crate::membership::Membership;
@@ -13,6 +13,8 @@ use crate::shard::Answer;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ResponseContext<'a> {
     pub(super) membership: &'a Membership,
+    /// For the answer that opens or resumes a session.
+    pub(super) map: Option<&'a GroupMap>,
     pub(super) resumed: bool,
     /// In which this node leads.
     pub(super) term: u64,
@@ -21,10 +23,11 @@ pub(super) struct ResponseContext<'a> {
 }
 
 pub(super) fn result(answer: &Answer, context: ResponseContext<'_>) -> answer::Result {
-    let ResponseContext { membership, resumed, term, guarantee } = context;
+    let ResponseContext { membership, map, resumed, term, guarantee } = context;
     match &answer.result {
         Ok(Outcome::SessionOpen { public, ttl, linger }) => {
             let open = OpenContext {
+                map: map.cloned(),
                 endpoints: membership.client_addresses(),
                 // Only a leader answers.
                 leader: membership.client_address(Some(membership.me)),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use holdfast_proto::v1::Failure;
-use holdfast_replica::{Leadership, NodeId};
+use holdfast_replica::{GroupId, Leadership, NodeId};
 use holdfast_service::{Caller, Leader, Method, Route, route};
 use tokio::time::timeout;
 
@@ -22,18 +22,20 @@ pub(super) enum Destination {
 }
 
 impl Rpc {
-    /// Waits for a leader if the action needs one and none is known.
+    /// For an action of this group. Waits for a leader if the action needs one and none is known.
     pub(super) async fn destination(
         &self,
         caller: &Caller,
         method: Method,
+        group: GroupId,
     ) -> Result<Destination, Failure> {
         let decide = |now: &Leadership| route(caller, method, self.leader(now));
-        let mut leadership = self.door.watch_leadership();
+        let mut leadership = self.door.watch_leadership(group);
         let now = *leadership.borrow();
         let mut found = decide(&now);
         // Whatever the action: one that needs no leader must not make the next one wait as long again.
-        let waited = self.leader_search.leaderless_for(self.leader(&now) != Leader::Unknown);
+        let has_leader = self.leader(&now) != Leader::Unknown;
+        let waited = self.leader_search.leaderless_for(group, has_leader);
         if found == Route::Wait {
             // A node with a full disk follows no leader until there is room.
             let wait = if self.has_full_disk() { Duration::ZERO } else { LEADER_WAIT };
@@ -52,18 +54,23 @@ impl Rpc {
                 Err(unavailable(Unavailable::NotLeader { leader }, &self.membership))
             }
             Route::Wait if caller.forwarded_by.is_some() => Err(no_leader()),
-            Route::Wait => Err(self.why_no_leader().await),
+            Route::Wait => Err(self.why_no_leader(group).await),
         }
     }
 
     /// None: there is no leader that could be known without waiting.
-    pub(super) fn destination_now(&self, caller: &Caller, method: Method) -> Option<Destination> {
-        let place = match route(caller, method, self.leader(&self.door.leadership())) {
+    pub(super) fn destination_now(
+        &self,
+        caller: &Caller,
+        method: Method,
+        group: GroupId,
+    ) -> Option<Destination> {
+        let place = match route(caller, method, self.leader(&self.door.leadership(group))) {
             Route::Here => Destination::Here,
             Route::Forward(leader) => Destination::At(NodeId(leader)),
             Route::NotLeader { .. } | Route::Wait => return None,
         };
-        self.leader_search.leaderless_for(true);
+        self.leader_search.leaderless_for(group, true);
         Some(place)
     }
 

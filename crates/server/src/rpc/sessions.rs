@@ -18,6 +18,10 @@ impl Verb for OpenSessionRequest {
         decode::open(self, None)
     }
 
+    fn group(&self) -> u32 {
+        self.group
+    }
+
     fn response(result: answer::Result) -> Option<OpenSessionResponse> {
         match result {
             answer::Result::Open(response) => Some(response),
@@ -34,6 +38,10 @@ impl Verb for KeepAliveRequest {
         decode::keep_alive(&self, Scope::Unary)
     }
 
+    fn group(&self) -> u32 {
+        self.group
+    }
+
     fn response(result: answer::Result) -> Option<KeepAliveResponse> {
         match result {
             answer::Result::KeepAlive(response) => Some(response),
@@ -48,6 +56,10 @@ impl Verb for CloseSessionRequest {
 
     fn decode(self) -> Result<Command, Failure> {
         decode::close(&self, Scope::Unary)
+    }
+
+    fn group(&self) -> u32 {
+        self.group
     }
 
     fn response(result: answer::Result) -> Option<CloseSessionResponse> {

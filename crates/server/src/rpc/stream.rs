@@ -84,18 +84,19 @@ async fn run(
     incoming: &mut Incoming,
     sender: &OutgoingSender,
 ) -> Result<(), Failure> {
-    rpc.door.admit(caller, Method::Session, ())?;
+    rpc.admit_session(caller, Method::Session, ())?;
     let Some(first) = incoming.first().await? else { return Ok(()) };
     // Until here its connection counted as idle.
     if let Some(call) = incoming.call() {
         call.is_whole();
     }
     let opening = Opening::decode(&first)?;
-    match rpc.destination(caller, Method::Session).await? {
+    let group = rpc.membership.groups.with_number(opening.group)?;
+    match rpc.destination(caller, Method::Session, group).await? {
         Destination::Here => {
             let (named, mut opening) = (opening.session, opening);
             bind_opening(rpc.door.service(), caller, &mut opening);
-            let opening = rpc.door.admit(caller, method_of(&opening), opening)?;
+            let opening = rpc.admit_session(caller, method_of(&opening), opening)?;
             rpc.note_login(caller, opening.get());
             serving::serve(rpc, caller, (named, opening), first, incoming, sender).await
         }
@@ -118,7 +119,7 @@ async fn relay(
     let there = || rpc.forwarding.address(leader);
     let _permit =
         rpc.door.begin_relay().map_err(|failure| Failure { leader: there(), ..failure })?;
-    rpc.door.admit(caller, method_of(opening), ())?;
+    rpc.admit_session(caller, method_of(opening), ())?;
     let relay = Relay { rpc, caller, leader, session: opening.session };
     relay.serve(first, incoming, sender).await
 }

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use holdfast_core::Command;
+use holdfast_core::{Command, Outcome};
 use holdfast_proto::Guarantee;
 use holdfast_proto::v1::{self, Failure, answer};
+use holdfast_replica::GroupId;
 use holdfast_service::{About, Admitted, Caller, Method, hidden_names};
 use prost::Message;
 use tokio::time::timeout;
@@ -30,6 +31,11 @@ pub(super) trait Verb: Message + Clone + 'static {
     /// In which of the two the lock is, as it is on the wire.
     fn tier(&self) -> i32 {
         v1::Tier::Correctness.into()
+    }
+
+    /// The number of the group that it names, if it is about no lock; 0: the root group.
+    fn group(&self) -> u32 {
+        0
     }
 
     /// Of which span it is part; empty: none.
@@ -65,15 +71,24 @@ pub(super) async fn serve<V: Verb>(
         v1::Tier::Efficiency => About::InMemory(&command),
         v1::Tier::Unspecified | v1::Tier::Correctness => About::Command(&command),
     };
+    let groups = &rpc.membership.groups;
+    let group = match tier {
+        // It follows the root group.
+        v1::Tier::Efficiency => GroupId::FIRST,
+        v1::Tier::Unspecified | v1::Tier::Correctness => {
+            let named = groups.with_number(decode::group(request.group()))?;
+            groups.of_command(&command, named)
+        }
+    };
     let command = rpc.door.authorise(&caller, V::METHOD, about)?.admit(command);
     let mut guard = HangUpGuard::new(rpc, may_be_undone);
     let carried_out = async {
-        match rpc.destination(&caller, V::METHOD).await? {
+        match rpc.destination(&caller, V::METHOD, group).await? {
             Destination::Here => {
                 if let (Command::OpenSession(open), Some(audit)) = (command.get(), &rpc.audit) {
                     audit.logged_in(&caller, open.session, open.public, true);
                 }
-                carry_out(rpc, &caller, &request, tier, command, &mut guard).await
+                carry_out(rpc, &caller, &request, (tier, group), command, &mut guard).await
             }
             Destination::At(leader) => {
                 rpc.forwarding.call(leader, &caller, V::METHOD, &request).await
@@ -89,11 +104,11 @@ async fn carry_out<V: Verb>(
     rpc: &Rpc,
     caller: &Caller,
     request: &V,
-    tier: v1::Tier,
+    (tier, group): (v1::Tier, GroupId),
     command: Admitted<Command>,
     guard: &mut HangUpGuard,
 ) -> Result<V::Response, Failure> {
-    let call = guard.arm(tier);
+    let call = guard.arm(tier, group);
     let (mut answer, guarantee) = match tier {
         v1::Tier::Efficiency => (rpc.door.call_in_memory(command).await?, Guarantee::BestEffort),
         v1::Tier::Unspecified | v1::Tier::Correctness => {
@@ -101,7 +116,7 @@ async fn carry_out<V: Verb>(
             let traced = traces.and_then(|traces| {
                 Some((traces, traces.received_call(command.get(), request.traceparent())?))
             });
-            let answer = rpc.door.call(command, call).await;
+            let answer = rpc.door.call(group, command, call).await;
             if let (Err(failure), Some((traces, acquire))) = (&answer, traced) {
                 traces.failed(acquire, &failure.message);
             }
@@ -111,8 +126,11 @@ async fn carry_out<V: Verb>(
     if let Ok(outcome) = &mut answer.result {
         hidden_names::in_outcome(outcome, &rpc.door.service().visible_names(caller));
     }
-    let term = rpc.door.leadership().term;
-    let context = ResponseContext { membership: &rpc.membership, resumed: false, term, guarantee };
+    let term = rpc.door.leadership(group).term;
+    let is_opened = matches!(answer.result, Ok(Outcome::SessionOpen { .. }));
+    let map = is_opened.then(|| rpc.door.group_map()).flatten();
+    let (membership, map) = (&*rpc.membership, map.as_ref());
+    let context = ResponseContext { membership, map, resumed: false, term, guarantee };
     match response::result(&answer, context) {
         answer::Result::Failure(failure) => Err(failure),
         result => {

@@ -27,6 +27,7 @@ use holdfast_proto::v1::watch_service_server::WatchService;
 use holdfast_proto::v1::{
     EventPosition, Failure, HistoryRequest, HistoryResponse, Reason, WatchFrame, WatchRequest,
 };
+use holdfast_replica::GroupId;
 use holdfast_service::{About, Admitted, Caller, Method, Permit};
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status};
@@ -35,7 +36,6 @@ use super::Rpc;
 use super::grpc;
 use super::route::Destination;
 use crate::events::Position;
-use crate::shard::FIRST_GROUP;
 
 /// What is asked for.
 #[derive(Clone, Debug)]
@@ -95,7 +95,7 @@ impl Start {
     fn decode(after: Option<&EventPosition>, or_else: Start) -> Result<Start, Failure> {
         match after {
             None => Ok(or_else),
-            Some(after) if after.group == FIRST_GROUP.0 => {
+            Some(after) if after.group == GroupId::FIRST.0 => {
                 Ok(Start::After(Position { index: after.index, number: after.number }))
             }
             Some(after) => {
@@ -153,9 +153,10 @@ pub(super) async fn serve(
 ) -> Result<WatchFrames, Failure> {
     let permit = rpc.door.begin(Method::Watch)?;
     rpc.watch_open_rate.begin(&caller)?;
+    rpc.membership.groups.only_with_one("watch locks")?;
     let ask = WatchTarget::decode(&request)?;
     let ask = rpc.door.authorise(&caller, Method::Watch, ask.about())?.admit(ask);
-    match rpc.destination(&caller, Method::Watch).await? {
+    match rpc.destination(&caller, Method::Watch, GroupId::FIRST).await? {
         Destination::Here => Ok(Box::pin(follow(rpc, &caller, ask, permit))),
         Destination::At(leader) => {
             let permits = [permit, rpc.door.begin_relay()?];

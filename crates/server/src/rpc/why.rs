@@ -4,12 +4,13 @@
 use holdfast_proto::decode::lock_name;
 use holdfast_proto::encode::read;
 use holdfast_proto::v1::{self, Failure, WhyRequest, WhyResponse};
+use holdfast_replica::GroupId;
 use holdfast_service::{Method, VisibleNames, hidden_names};
 
 use super::Rpc;
 use super::reads::{ReadRequest, SHOWN_MAX};
 use crate::hold_times::{self, HoldTimes};
-use crate::shard::{FIRST_GROUP, Query, ReadAnswer, ReadData};
+use crate::shard::{Query, ReadAnswer, ReadData};
 
 impl ReadRequest for WhyRequest {
     const METHOD: Method = Method::Why;
@@ -19,9 +20,9 @@ impl ReadRequest for WhyRequest {
         Ok(Query::Why { name: lock_name(&self.name)?, shown_max: SHOWN_MAX })
     }
 
-    fn response(&self, answer: ReadAnswer) -> Option<WhyResponse> {
+    fn response(&self, answer: ReadAnswer, group: GroupId) -> Option<WhyResponse> {
         let ReadData::Why(why) = answer.data else { return None };
-        Some(read::why(&self.name, why, answer.at, answer.applied_index, FIRST_GROUP.0))
+        Some(read::why(&self.name, why, answer.at, answer.applied_index, group.0))
     }
 
     fn hide(response: &mut WhyResponse, visible: &VisibleNames) {

@@ -27,7 +27,7 @@ impl Shard {
         match effect {
             Effect::Send { to, messages } => self.links.send(to, messages),
             Effect::SendSnapshot { to, group, message } => {
-                self.snapshot_times.sending.insert(to, Instant::now());
+                self.snapshot_times.sending.insert((group, to), Instant::now());
                 self.links.send_snapshot(to, group, message);
             }
             // A caller that is gone needs no answer.
@@ -43,7 +43,9 @@ impl Shard {
                 }
             }
             Effect::Installed { group, index } => {
-                self.events.restart_after(index);
+                if group == GroupId::FIRST {
+                    self.events.restart_after(index);
+                }
                 tracing::info!(%group, index, "the leader's snapshot is installed");
                 self.owners_unknown = true;
             }
@@ -51,17 +53,23 @@ impl Shard {
                 self.send_owners();
                 let Some(events) = self.engine.events(group) else { return };
                 self.metrics.events.add(events.len() as u64);
-                self.events.record(events, unix_ms(), publication);
+                // The ring has those of the root group. What reads it is refused while there are several groups.
+                match group {
+                    GroupId::FIRST => self.events.record(events, unix_ms(), publication),
+                    _ => events.clear(),
+                }
             }
             Effect::LeadershipChanged { group, leadership } => {
                 self.leadership_changed(group, leadership);
             }
-            Effect::MembershipChanged { index, members, .. } => {
-                self.members_changed(index, members)
+            Effect::MembershipChanged { group, index, members } => {
+                if group == GroupId::FIRST {
+                    self.members_changed(index, members);
+                }
             }
             Effect::SaveSnapshot { group, file } => {
                 let bytes = file.data.len() as u64;
-                self.snapshot_times.saving = Some((Instant::now(), bytes));
+                self.snapshot_times.saving.insert(group, (Instant::now(), bytes));
                 self.log.save(group, file);
             }
             Effect::Tier(change) => self.change_tier(change),
@@ -93,19 +101,20 @@ impl Shard {
     fn leadership_changed(&mut self, group: GroupId, leadership: Leadership) {
         let Leadership { leader, is_here, term } = leadership;
         // A leader whose disk is full leads nothing for a while. If it leads again in its term, nothing has changed.
-        if leader.is_some() && (leader, term) != self.last_leader {
-            self.last_leader = (leader, term);
+        let last = self.elections.entry(group).or_default();
+        if leader.is_some() && (leader, term) != last.leader {
+            last.leader = (leader, term);
             self.metrics.leader_changes.add(1);
         }
-        if is_here && self.won_term != term {
-            self.won_term = term;
+        if is_here && last.won_term != term {
+            last.won_term = term;
             self.metrics.elections_won.add(1);
         }
         if let (Some(traces), false) = (&self.traces, is_here || self.engine.is_halted()) {
             traces.forget();
         }
         tracing::info!(%group, term, is_here, leader = leader.map(|node| node.0), "leadership");
-        self.leadership.send_replace(leadership);
+        self.leadership.set(group, leadership);
     }
 
     fn members_changed(&mut self, index: u64, members: Membership) {

@@ -1,8 +1,10 @@
-//! The framed connections of clients. The shard owns each of them from its greeting to its close: it reads and writes the
-//! socket on its own thread. What is said on one is known by its front end, which is behind [`Connection`].
+//! The framed connections of clients. The shard owns each of them from its greeting to its close: it reads and writes
+//! the socket on its own thread. The code that understands the frames is in `rpc/stream/framed.rs`. It implements
+//! [`Connection`].
 //!
-//! A connection is visited when its socket has news, when a task has something for it, or when a deadline has passed. A
-//! turn visits no more than it may, and each connection once before any is visited again.
+//! In a *visit* the shard lets one connection read once and write what is pending. A connection gets a visit when the
+//! poller reports its socket (*news*), when a tokio task woke it, or when its deadline has passed. A turn makes at most
+//! `VISITS_PER_TURN_MAX` visits. No connection gets a second visit while another one waits for its first.
 //!
 //! A panic in the code of one connection closes that connection. The others, and the node, go on.
 
@@ -27,16 +29,19 @@ use super::poller::{self, Poller, SocketEvents};
 #[cfg(test)]
 pub(super) mod tests;
 
-/// The peers' connections have lower ones.
+/// In this file a token is the number by which mio's poller names a socket. It has nothing to do with fencing tokens.
+/// The connections of other nodes have lower numbers than this one.
 const FIRST_TOKEN: usize = 1 << (usize::BITS - 2);
 /// Read in one go from one connection, if there is as much.
 const READ_BYTES: usize = 16 * 1024;
-/// While connections are read nothing is written to the log: some milliseconds at most.
+/// The shard's thread reads connections and writes the log, one after the other. This limit and the next one bound the
+/// reading in a turn to a few milliseconds.
 const VISITS_PER_TURN_MAX: usize = 512;
 const BYTES_PER_TURN_MAX: usize = 256 * 1024;
-/// What an answer shows takes more time to put together than what a command does.
+/// A read of a lock's status costs the shard about as much time as this many commands.
 pub(super) const OPERATIONS_PER_READ: usize = 4;
-/// Half of what can come by the inbox. One frame more may be taken.
+/// The shard visits no further connection in a turn once it has read this many operations. The last frame may exceed
+/// the limit. The limit of the inbox (`queue.rs`) is twice as high.
 const OPERATIONS_PER_TURN_MAX: usize = 2_048;
 /// How often deadlines are looked at.
 const DEADLINES_EVERY: Duration = Duration::from_millis(100);
@@ -51,17 +56,18 @@ pub(crate) struct Asked {
     /// The connection's stream, if it has one.
     pub(crate) stream: Option<StreamKey>,
     pub(crate) operations: Vec<(RequestId, Admitted<Command>)>,
-    /// If the operations are a heartbeat alone, it may wait.
+    /// The operations are one heartbeat and nothing else. The engine may delay it.
     pub(crate) is_deferrable: bool,
     pub(crate) statuses: Vec<(RequestId, Admitted<LockName>)>,
     /// What was done without the engine: refusals, and operations of the efficiency tier.
     pub(crate) done_here: usize,
-    /// `rpc/door.rs` makes it of admitted operations for the efficiency tier, which wait for its answer.
+    /// A read that operations of the efficiency tier wait for. `rpc/door.rs` makes the query, after the service has
+    /// admitted the operations.
     pub(crate) read: Option<(Query, ReadReply)>,
-    /// The stream ended. Tells whether the client went away.
+    /// Set if the stream ended. True if the client went away.
     pub(crate) closed: Option<bool>,
     pub(crate) pings: usize,
-    /// That were read.
+    /// How many bytes the connection read in this visit.
     pub(crate) bytes: usize,
 }
 
@@ -74,7 +80,8 @@ impl Asked {
         operations + self.statuses.len() * OPERATIONS_PER_READ + self.pings + self.done_here
     }
 
-    /// As much as one connection may ask in a turn, but for the rest of a frame.
+    /// Whether the connection has asked for its share of a turn, a quarter of the limit. It then begins no further
+    /// frame in this turn. A frame that it has begun may exceed the share.
     pub(crate) fn is_much(&self) -> bool {
         self.weight() >= OPERATIONS_PER_TURN_MAX / 4
     }
@@ -131,7 +138,7 @@ pub(crate) trait Connection: fmt::Debug + Send {
 /// Connections for which a task has something.
 #[derive(Debug)]
 pub(super) struct WokenConnections {
-    /// A task wakes each channel of a connection once before it is visited.
+    /// Bounded: until the shard visits a connection, a task wakes each of the connection's channels at most once.
     tokens: Mutex<Vec<usize>>,
     shard: Arc<poller::Waker>,
 }
@@ -198,7 +205,8 @@ struct Entry {
 }
 
 impl Entry {
-    /// After a panic nothing of what it asked in this visit is done. Its client lives, and resumes its session.
+    /// If the connection's code panics, the engine gets none of the requests of this visit. The connection closes. The
+    /// session stays open, because the client did not go away. The client resumes it on a new connection.
     fn visit(&mut self, scratch: &mut [u8], frame: &mut FrameWriter) -> (Asked, AfterVisit) {
         if self.has_panicked {
             return self.close_after_panic();

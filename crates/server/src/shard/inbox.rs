@@ -19,9 +19,6 @@ use super::observer::Deferrable;
 use crate::outbox::TaskOutbox;
 use crate::transport::ByteStream;
 
-/// The one group that runs while names are not yet spread over several.
-pub(crate) const FIRST_GROUP: GroupId = GroupId::FIRST;
-
 /// One thing for the shard to do.
 #[derive(Debug)]
 pub(crate) enum Input {

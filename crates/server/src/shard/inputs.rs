@@ -10,7 +10,7 @@ use holdfast_wal::{DurableSnapshot, WriteError};
 
 use super::Shard;
 use super::framed::{Asked, EndedBy};
-use super::inbox::{FIRST_GROUP, GroupView, Input, OwnTable};
+use super::inbox::{GroupView, Input, OwnTable};
 use super::observer::{ClientStream, Observer};
 use super::poller::ROOM;
 use crate::outbox::Outbox;
@@ -97,7 +97,9 @@ impl Shard {
             }
             Input::RemovedBy(by) => {
                 tracing::error!(%by, "a peer says that this node was removed");
-                engine.removed(FIRST_GROUP);
+                // Nodes are removed from all groups.
+                let groups: Vec<GroupId> = engine.replicas().map(|(group, _)| group).collect();
+                groups.into_iter().for_each(|group| engine.removed(group));
             }
             Input::PeerUnreachable(node) => engine.peer_unreachable(node),
             // If it has nothing more to say either, the peer's process has ended: its system has closed both its port
@@ -109,7 +111,7 @@ impl Shard {
                 }
             }
             Input::SnapshotSent { group, to, delivered } => {
-                match self.snapshot_times.sending.remove(&to) {
+                match self.snapshot_times.sending.remove(&(group, to)) {
                     Some(begun) if delivered => {
                         self.metrics.snapshots_sent.record_time(begun.elapsed());
                     }
@@ -130,7 +132,7 @@ impl Shard {
         });
         match &saved {
             Ok(_) => {
-                if let Some((begun, bytes)) = self.snapshot_times.saving.take() {
+                if let Some((begun, bytes)) = self.snapshot_times.saving.remove(&group) {
                     self.metrics.snapshots_taken.record_time(begun.elapsed());
                     self.metrics.snapshot_bytes.set(bytes);
                 }
@@ -193,7 +195,7 @@ fn take_asked(engine: &mut Engine<Observer>, token: usize, asked: Asked) -> Opti
         engine.read_statuses(stream, statuses.collect());
     }
     if let Some((query, reply)) = asked.read {
-        engine.read(FIRST_GROUP, query, reply);
+        engine.read(stream.group, query, reply);
     }
     if let Some(client_gone) = asked.closed {
         engine.stream_closed(stream, client_gone);

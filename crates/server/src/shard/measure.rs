@@ -1,9 +1,10 @@
 //! What the shard counts of its own work. It is the only one to write these numbers.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use holdfast_core::{Event, LockTable, LogicalTime, Outcome};
-use holdfast_replica::Leadership;
+use holdfast_replica::{GroupId, Leadership, NodeId};
 
 use super::Shard;
 use super::longest_queue::LongestQueue;
@@ -111,7 +112,8 @@ pub(super) fn event(metrics: &Metrics, at: LogicalTime, event: &Event) {
             metrics.deadlocks_refused.add(1)
         }
         Event::Intervened(_) => metrics.interventions.add(1),
-        Event::Refused { .. }
+        Event::SessionEnding { .. }
+        | Event::Refused { .. }
         | Event::WaitEnded { .. }
         | Event::Converted { .. }
         | Event::Proclaimed { .. }
@@ -157,6 +159,7 @@ impl SkippedSearches {
 /// When snapshots that are under way were begun.
 #[derive(Debug, Default)]
 pub(super) struct SnapshotTimes {
-    pub(super) saving: Option<(Instant, u64)>,
-    pub(super) sending: std::collections::BTreeMap<holdfast_replica::NodeId, Instant>,
+    /// With the number of bytes.
+    pub(super) saving: BTreeMap<GroupId, (Instant, u64)>,
+    pub(super) sending: BTreeMap<(GroupId, NodeId), Instant>,
 }

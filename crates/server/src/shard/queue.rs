@@ -2,7 +2,7 @@
 //! is told so at once.
 //!
 //! Clients may fill only a part of it. The rest is for peers and for the node itself: if an overload of
-//! clients could crowd out heartbeats, it would cost the leader its office.
+//! clients could crowd out heartbeats, the leader would lose its leadership.
 
 use std::io;
 use std::sync::Arc;
@@ -10,12 +10,13 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 use std::time::Duration;
 
-use holdfast_replica::Leadership;
+use holdfast_replica::{GroupId, Leadership};
 use mio::Registry;
 use tokio::sync::watch;
 
 use super::framed::WokenConnections;
 use super::inbox::Input;
+use super::leaderships::LeadershipWatch;
 use super::poller::{Poller, SocketEvents, Waker, poller};
 
 const INPUTS_MAX: usize = 16_384;
@@ -25,8 +26,8 @@ const CLIENT_OPERATIONS_MAX: usize = 65_536;
 const CLIENT_INPUTS_MAX: usize = INPUTS_MAX / 2;
 
 const INPUTS_PER_TURN_MAX: usize = 4_096;
-/// Operations of clients that make a turn full. While it lasts a leader says nothing to its peers, and no time is told: a
-/// turn of all that may wait would cost it the office. One sync for so many costs none of them anything.
+/// A turn takes no more operations of clients than this. During a turn the leader sends nothing to its peers, and its
+/// clock does not advance. A turn of all operations that may wait would cost the leader its leadership.
 const OPERATIONS_PER_TURN_MAX: usize = 4_096;
 
 /// There is no room. Nothing was done.
@@ -194,11 +195,11 @@ impl Backlog {
 #[derive(Clone, Debug)]
 pub(crate) struct ShardHandle {
     inbox: InboxSender,
-    leadership: watch::Receiver<Leadership>,
+    leadership: LeadershipWatch,
 }
 
 impl ShardHandle {
-    pub(crate) fn new(inbox: InboxSender, leadership: watch::Receiver<Leadership>) -> Self {
+    pub(crate) fn new(inbox: InboxSender, leadership: LeadershipWatch) -> Self {
         ShardHandle { inbox, leadership }
     }
 
@@ -226,15 +227,22 @@ impl ShardHandle {
 
     /// The shard has ended; nothing that is sent will be answered.
     pub(crate) fn is_gone(&self) -> bool {
-        self.leadership.has_changed().is_err()
+        self.leadership.is_closed()
     }
 
-    pub(crate) fn leadership(&self) -> Leadership {
-        *self.leadership.borrow()
+    /// Of a group that this node runs.
+    pub(crate) fn leadership(&self, group: GroupId) -> Leadership {
+        self.leadership.of(group).map(|known| *known.borrow()).unwrap_or_default()
     }
 
-    pub(crate) fn watch_leadership(&self) -> watch::Receiver<Leadership> {
-        self.leadership.clone()
+    /// Of a group that this node runs; of any other number the root group.
+    pub(crate) fn watch_leadership(&self, group: GroupId) -> watch::Receiver<Leadership> {
+        self.leadership.of(group).unwrap_or_else(|| self.leadership.root()).clone()
+    }
+
+    /// Of all groups, the root group first.
+    pub(crate) fn watch_leaderships(&self) -> Vec<watch::Receiver<Leadership>> {
+        self.leadership.all().cloned().collect()
     }
 }
 
@@ -263,7 +271,7 @@ mod tests {
     fn frame(operations: usize) -> Input {
         Input::Frame {
             stream: super::super::StreamKey {
-                group: super::super::FIRST_GROUP,
+                group: GroupId::FIRST,
                 session: holdfast_core::SessionId(1),
                 stream: holdfast_core::StreamId(1),
             },
@@ -313,7 +321,7 @@ mod tests {
         };
         let frame = || Input::Frame {
             stream: super::super::StreamKey {
-                group: super::super::FIRST_GROUP,
+                group: GroupId::FIRST,
                 session,
                 stream: holdfast_core::StreamId(1),
             },

@@ -1,21 +1,25 @@
 //! From what is on disk to a running loop.
 
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use holdfast_core::{Limits, Span};
-use holdfast_engine::{Engine, EngineConfig, TurnLog, to_durable};
+use holdfast_engine::{Engine, EngineConfig, LogError, TurnLog, to_durable};
 use holdfast_proto::plain::FrameWriter;
-use holdfast_replica::{DirectoryId, GroupId, Leadership, Member, NodeId, Replica, ReplicaConfig};
+use holdfast_replica::{
+    DirectoryId, Durable, GroupId, Member, NodeId, Replica, ReplicaConfig, Turn,
+};
 use holdfast_service::PolicyInForce;
-use holdfast_wal::{DirectoryError, FileDisk, OpenError, Options};
+use holdfast_wal::{DirectoryError, FileDisk, GroupLog, OpenError, Options};
 use thiserror::Error;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 
 use super::digests::Digests;
 use super::framed::FramedConnections;
-use super::inbox::FIRST_GROUP;
+use super::leaderships::Leaderships;
 use super::log::Log;
 use super::measure::{Levels, SnapshotTimes};
 use super::observer::Observer;
@@ -24,6 +28,8 @@ use super::{ROOM, Shard, StopReason};
 use crate::config::NodeConfig;
 use crate::efficiency_tier::EfficiencyTier;
 use crate::events::EventRing;
+use crate::groups::Groups;
+use crate::identity;
 use crate::loop_watchdog::LoopWatchdog;
 use crate::membership::Membership;
 use crate::metrics::Metrics;
@@ -36,8 +42,6 @@ const SNAPSHOT_SLICE_ENTRIES: usize = 500;
 const SNAPSHOT_SLICE_PAUSE: Duration = Duration::from_millis(1);
 const KEEP_ENTRIES: u64 = 10_000;
 const KEEP_BYTES: u64 = 8 << 20;
-/// All that run on this node.
-const GROUPS: [GroupId; 1] = [FIRST_GROUP];
 
 /// Why the shard could not start.
 #[derive(Debug, Error)]
@@ -46,6 +50,15 @@ pub enum ShardError {
     Directory(#[from] DirectoryError),
     #[error("the log cannot be opened: {0}")]
     Log(#[from] OpenError),
+    #[error(
+        "the log in {} has what group {group} has promised, and {} says that there are {groups} groups; restore that file \
+         from a backup of the directory, or start the version of holdfast that wrote the log",
+        data_dir.display(),
+        identity::FILE
+    )]
+    UnknownGroup { data_dir: PathBuf, group: GroupId, groups: usize },
+    #[error("the groups cannot be written to the log: {0}")]
+    Founding(#[from] LogError),
     #[error(transparent)]
     Replica(#[from] holdfast_replica::StartError),
     #[error("there is no way to wait for sockets: {0}")]
@@ -59,7 +72,7 @@ pub(crate) struct Channels {
     pub(crate) inbox: Inbox,
     /// For the shard's own background work.
     pub(crate) inbox_sender: InboxSender,
-    pub(crate) leadership: watch::Sender<Leadership>,
+    pub(crate) leadership: Leaderships,
     pub(crate) events: Arc<EventRing>,
     pub(crate) memory: Arc<EfficiencyTier>,
     pub(crate) watchdog: Arc<LoopWatchdog>,
@@ -111,17 +124,20 @@ impl Shard {
         let membership = channels.membership;
         let disk = FileDisk::open(config.data_dir.join("log"))?;
         let options = Options { segment_bytes: config.segment_bytes };
-        let (log, mut recovered) = TurnLog::open(disk, options)?;
+        let (mut log, recovered) = TurnLog::open(disk, options)?;
+        check_groups(&config.data_dir, &membership.groups, &recovered)?;
+        let durable =
+            recover_groups(&mut log, &membership.groups, recovered, &channels.initial_members)?;
         let mut replicas = Vec::new();
-        for group in GROUPS {
-            let found = recovered.iter().position(|log| log.group == group.0);
-            let durable = found.map(|at| to_durable(recovered.swap_remove(at)));
+        for (group, durable) in durable {
             let config = replica_config(config, group, channels.initial_members.clone());
-            let replica = Replica::new(config, durable.unwrap_or_default())?;
-            // What the log holds beyond the snapshot is applied again, and recorded again.
-            channels.events.restart_after(replica.applied_index());
-            membership.elects(replica.applied_index(), &replica.membership().configuration);
-            membership.publish(replica.membership().clone());
+            let replica = Replica::new(config, durable)?;
+            if group == GroupId::FIRST {
+                // What the log holds beyond the snapshot is applied again, and recorded again.
+                channels.events.restart_after(replica.applied_index());
+                membership.elects(replica.applied_index(), &replica.membership().configuration);
+                membership.publish(replica.membership().clone());
+            }
             replicas.push((group, replica));
         }
         let election_ticks = u32::try_from(config.election_ticks).unwrap_or(u32::MAX);
@@ -148,8 +164,7 @@ impl Shard {
             framed,
             membership,
             leadership: channels.leadership,
-            won_term: 0,
-            last_leader: (None, 0),
+            elections: BTreeMap::new(),
             events: channels.events,
             tells_owners: config.audit.is_some() || config.kafka.is_some(),
             owners_unknown: true,
@@ -170,6 +185,55 @@ impl Shard {
         shard.publish_policy();
         Ok(shard)
     }
+}
+
+/// A group that this build did not start would be forgotten with its votes. So the start is refused, before anything is
+/// added to the log.
+fn check_groups(
+    data_dir: &Path,
+    groups: &Groups,
+    recovered: &[GroupLog],
+) -> Result<(), ShardError> {
+    let mut logs = recovered.iter().map(|log| GroupId(log.group));
+    let unknown = logs.find(|group| !groups.all().any(|known| known == *group));
+    match unknown {
+        None => Ok(()),
+        Some(group) => {
+            let (data_dir, groups) = (data_dir.to_owned(), groups.all().len());
+            Err(ShardError::UnknownGroup { data_dir, group, groups })
+        }
+    }
+}
+
+/// What the log has of each group. A group that is new, and owns only some of the slots, is founded: its first state is
+/// durable before the group does anything.
+fn recover_groups(
+    log: &mut TurnLog<FileDisk>,
+    groups: &Groups,
+    mut recovered: Vec<GroupLog>,
+    initial_members: &[NodeId],
+) -> Result<Vec<(GroupId, Durable)>, ShardError> {
+    let mut found = Vec::new();
+    let mut turns = Vec::new();
+    for group in groups.all() {
+        let place = recovered.iter().position(|log| log.group == group.0);
+        let mut durable = place.map(|place| to_durable(recovered.swap_remove(place)));
+        // A group that was founded has a term. If its founding was interrupted, its snapshot may be there already.
+        let has_term = durable.as_ref().is_some_and(|durable| durable.hard_state.term > 0);
+        if let (Some(state), false) = (groups.founding_state(group, initial_members), has_term) {
+            let has_snapshot = durable.is_some_and(|durable| durable.snapshot.is_some());
+            let snapshot = (!has_snapshot).then(|| state.clone());
+            let founded = Durable::of_snapshot(state);
+            let hard_state = Some(founded.hard_state);
+            turns.push((group, Turn { snapshot, hard_state, ..Turn::default() }));
+            durable = Some(founded);
+        }
+        found.push((group, durable.unwrap_or_default()));
+    }
+    if !turns.is_empty() {
+        log.persist(&turns)?;
+    }
+    Ok(found)
 }
 
 pub(crate) fn replica_config(

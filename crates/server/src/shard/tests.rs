@@ -9,7 +9,7 @@ use holdfast_core::{
     ActorId, Command, LockName, Outcome, PublicSessionId, RequestId, SessionId, Span, StreamId,
     command::{Acquire, Call, Mode, OpenSession, Owner, Terms},
 };
-use holdfast_replica::{Leadership, NodeId, Replica};
+use holdfast_replica::{GroupId, Leadership, NodeId, Replica};
 use holdfast_wal::WriteError;
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 
 use super::framed::tests::{EveryByte, OPEN, PANIC_WHEN_ANSWERED};
 use super::{
-    Answer, Channels, Deferrable, Delivery, FIRST_GROUP, GroupView, Input, Shard, ShardHandle,
+    Answer, Channels, Deferrable, Delivery, GroupView, Input, Leaderships, Shard, ShardHandle,
     Step, StopReason, StreamKey, Unavailable, inbox,
 };
 use crate::config::NodeConfig;
@@ -33,8 +33,8 @@ use crate::peers::{Handshake, PeerLinks};
 use crate::transport::Transport;
 
 const ALICE: SessionId = SessionId(0xa11ce);
-const STREAM: StreamKey = StreamKey { group: FIRST_GROUP, session: ALICE, stream: StreamId(1) };
-const FRAMED: StreamKey = StreamKey { group: FIRST_GROUP, session: ALICE, stream: StreamId(2) };
+const STREAM: StreamKey = StreamKey { group: GroupId::FIRST, session: ALICE, stream: StreamId(1) };
+const FRAMED: StreamKey = StreamKey { group: GroupId::FIRST, session: ALICE, stream: StreamId(2) };
 
 /// A shard whose loop does not run by itself: the test turns it.
 struct Bench {
@@ -60,11 +60,16 @@ impl Bench {
         let mut config = NodeConfig::dev_cluster(1, directory.path(), 7_000).unwrap().remove(0);
         config.tick_ms = tick_ms;
         let (inbox_sender, inbox) = inbox().unwrap();
-        let leadership = watch::Sender::new(Leadership::default());
-        let watch = leadership.subscribe();
+        let (leadership, watch) = Leaderships::new([GroupId::FIRST]);
         let handle = ShardHandle::new(inbox_sender.clone(), watch.clone());
-        let identity =
-            Identity::load_or_create(&config.data_dir, &config.cluster, config.node_id()).unwrap();
+        let watch = watch.root().clone();
+        let identity = Identity::load_or_create(
+            &config.data_dir,
+            &config.cluster,
+            config.node_id(),
+            config.groups,
+        )
+        .unwrap();
         let known_peers = KnownPeers::load(&config.data_dir).unwrap();
         let data_dir = identity.data_dir.into();
         let membership = Arc::new(Membership::of(&config, &initial_members));
@@ -128,7 +133,7 @@ impl Bench {
 
     fn call(&self, command: Command) -> oneshot::Receiver<Answer> {
         let (reply, answer) = oneshot::channel();
-        self.send(Input::Call { group: FIRST_GROUP, command, reply, call: None });
+        self.send(Input::Call { group: GroupId::FIRST, command, reply, call: None });
         answer
     }
 
@@ -184,7 +189,7 @@ impl Bench {
     }
 
     fn table_replica(&self) -> &Replica {
-        self.shard.engine.replica(FIRST_GROUP).unwrap()
+        self.shard.engine.replica(GroupId::FIRST).unwrap()
     }
 
     fn inspect_index(&self) -> u64 {
@@ -228,7 +233,7 @@ fn a_leader_counts_as_crashed_when_its_port_refuses_and_its_wire_has_ended() {
     near_end.set_nonblocking(true).unwrap();
     let stream = Box::new(mio::net::TcpStream::from_std(near_end));
     bench.send(Input::PeerWire { from: leader, number: 1, stream });
-    let header = [(HEARTBEAT.len() as u32).to_le_bytes(), FIRST_GROUP.0.to_le_bytes()].concat();
+    let header = [(HEARTBEAT.len() as u32).to_le_bytes(), GroupId::FIRST.0.to_le_bytes()].concat();
     far_end.write_all(&[&header[..], &HEARTBEAT].concat()).unwrap();
     bench.turn_until(|bench| bench.leadership.borrow().leader == Some(leader));
 
@@ -360,7 +365,7 @@ fn while_the_disk_is_full_the_nodes_own_view_is_answered_and_names_no_leader() {
     let (reply, mut views) = oneshot::channel();
     bench.send(Input::Inspect { with_digests: true, reply });
     let (reply, mut table) = oneshot::channel();
-    bench.send(Input::ReadOwnTable { group: FIRST_GROUP, locks_max: 10, reply });
+    bench.send(Input::ReadOwnTable { group: GroupId::FIRST, locks_max: 10, reply });
     bench.shard.take_input(Duration::ZERO);
     let views = views.try_recv().expect("the view is answered");
     assert_eq!(views.iter().map(|view| view.leader).collect::<Vec<_>>(), [None]);
@@ -437,7 +442,7 @@ fn a_peer_that_names_another_sender_is_cut_off() {
     near_end.set_nonblocking(true).unwrap();
     let stream = Box::new(mio::net::TcpStream::from_std(near_end));
     bench.send(Input::PeerWire { from: forger, number: 1, stream });
-    let (length, group) = (FORGED.len() as u32, FIRST_GROUP.0);
+    let (length, group) = (FORGED.len() as u32, GroupId::FIRST.0);
     far_end.write_all(&[length.to_le_bytes(), group.to_le_bytes()].concat()).unwrap();
     far_end.write_all(&FORGED).unwrap();
     bench.turn();

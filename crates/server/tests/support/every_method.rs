@@ -101,7 +101,7 @@ pub(crate) async fn call_everything_about(
     call!(
         KeepAliveMany,
         lock.keep_alive_many,
-        v1::KeepAliveManyRequest { session_ids: vec![session_id()] }
+        v1::KeepAliveManyRequest { session_ids: vec![session_id()], ..Default::default() }
     );
     call!(
         Acquire,
@@ -293,7 +293,7 @@ pub(crate) async fn call_everything_about(
     call!(
         TransferLeadership,
         cluster.transfer_leadership,
-        v1::TransferLeadershipRequest { to: 99 }
+        v1::TransferLeadershipRequest { to: 99, ..Default::default() }
     );
     call!(SaveSnapshot, cluster.save_snapshot, v1::SaveSnapshotRequest::default());
     call!(ShowAccess, access.show_access, v1::ShowAccessRequest {});

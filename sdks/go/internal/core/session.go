@@ -108,8 +108,7 @@ type Session struct {
 	// openers are callers who wait for a session, and ask for nothing else.
 	openers     []*entry
 	wasEverOpen bool
-	// deniedBy has the nodes that did not let the client resume, since one did.
-	deniedBy map[string]bool
+	denials     denials
 	// isOnlyRefused: since refusedSince all that the nodes ever did was to refuse the connection.
 	isOnlyRefused bool
 	refusedSince  Time
@@ -132,6 +131,7 @@ func NewSession(
 		settings:      settings,
 		newSessionID:  newSessionID,
 		span:          span,
+		denials:       newDenials(spanOf(settings.GetTtlMs())),
 		approachAt:    Never,
 		blockedSince:  Never,
 		isOnlyRefused: true,
@@ -283,7 +283,7 @@ func (s *Session) HandleFrame(now Time, frame *pb.ServerFrame) {
 		}
 		answer := answers[place]
 		if failure := answer.GetFailure(); failure != nil {
-			s.onHelloFailed(now, failure, false)
+			s.onHelloFailed(now, failure, true, false)
 			return
 		}
 		welcome := answer.GetOpen()
@@ -315,11 +315,12 @@ func (s *Session) HandleFrame(now Time, frame *pb.ServerFrame) {
 	}
 }
 
-// HandleDisconnected says why the stream is over.
-func (s *Session) HandleDisconnected(now Time, failure *pb.Failure) {
+// HandleDisconnected says why the stream is over. A proxy may have said so, which knows nothing of sessions: only the
+// denials of a node count.
+func (s *Session) HandleDisconnected(now Time, failure *pb.Failure, isFromNode bool) {
 	switch {
 	case s.link == greeting:
-		s.onHelloFailed(now, failure, false)
+		s.onHelloFailed(now, failure, isFromNode, false)
 	case s.link == open && failure.GetReason() == pb.Reason_REASON_UNKNOWN_SESSION:
 		s.replaceSession(now, "session_expired", "")
 	case s.link == open:
@@ -433,7 +434,7 @@ func (s *Session) onWelcome(now Time, welcome *pb.OpenSessionResponse) {
 	s.breaker.handleSuccess()
 	s.isOnlyRefused = false
 	s.wasEverOpen = true
-	s.deniedBy = nil
+	s.denials.reset()
 	s.endpoints.reached()
 	if s.unhelpful == s.address {
 		s.unhelpful = ""
@@ -460,45 +461,25 @@ func (s *Session) tellOpeners(outcome Outcome) {
 }
 
 func (s *Session) onHelloUnanswered(now Time, words string) {
-	s.onHelloFailed(now, &pb.Failure{Message: words, Retryable: true, MayHaveHappened: true}, true)
+	s.onHelloFailed(now, &pb.Failure{Message: words, Retryable: true, MayHaveHappened: true}, false, true)
 }
 
-func (s *Session) onHelloFailed(now Time, failure *pb.Failure, withFarewell bool) {
+func (s *Session) onHelloFailed(now Time, failure *pb.Failure, isFromNode, withFarewell bool) {
 	s.disconnect(withFarewell)
 	if s.isApproach {
 		s.unhelpful = s.address
 	}
 	s.endpoints.reached()
-	if s.isDenied(failure) {
+	isWord := isFromNode && s.state.isOpen() && !IsPlanted(CountFailures)
+	if isWord && s.denials.note(now, s.address, failure, s.endpoints.All()) {
 		s.onDenied(now, failure)
 	} else {
 		s.onNoStream(now, made, failure)
 	}
 }
 
-// isDenied says that no node lets the client resume its session. A node may not know the newest credentials yet, so all of
-// them are asked before the session is given up.
-func (s *Session) isDenied(failure *pb.Failure) bool {
-	if !s.state.isOpen() || failure.GetRetryable() || !isDenial(failure.GetReason()) {
-		return false
-	}
-	if IsPlanted(CountFailures) {
-		return false
-	}
-	if s.deniedBy == nil {
-		s.deniedBy = map[string]bool{}
-	}
-	s.deniedBy[s.address] = true
-	for _, address := range s.endpoints.All() {
-		if !s.deniedBy[address] {
-			return false
-		}
-	}
-	return true
-}
-
-// onDenied gives the session up. It lives on in the cluster until its TTL, and this client can do nothing with it any
-// more.
+// onDenied gives the session up. What becomes of it in the cluster is not known: the client can neither renew nor end
+// it.
 func (s *Session) onDenied(now Time, failure *pb.Failure) {
 	s.breaker.handleSuccess()
 	for _, e := range s.state.requests.takeOut(func(*entry) bool { return true }) {
@@ -572,7 +553,7 @@ func (s *Session) leaveNode(now Time, leader, words string) {
 
 func (s *Session) replaceSession(now Time, reason, words string) {
 	s.disconnect(false)
-	s.deniedBy = nil
+	s.denials.reset()
 	if s.state.isOpen() {
 		s.output(Ended{reason, words})
 	}

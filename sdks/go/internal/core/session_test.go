@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -166,7 +167,7 @@ func (p *player) queued(id uint64) *player {
 }
 
 func (p *player) breaks() *player {
-	p.session.HandleDisconnected(p.now, &pb.Failure{Message: "reset", Retryable: true})
+	p.session.HandleDisconnected(p.now, &pb.Failure{Message: "reset", Retryable: true}, false)
 	return p.settle()
 }
 
@@ -182,12 +183,22 @@ func (p *player) timePasses() *player {
 	return p.settle()
 }
 
-func (p *player) reconnects() *player {
+func (p *player) dialsAgain() *player {
 	p.t.Helper()
 	for before := len(p.connects); len(p.connects) == before; {
 		p.timePasses()
 	}
-	return p.welcome()
+	return p
+}
+
+func (p *player) reconnects() *player {
+	p.t.Helper()
+	return p.dialsAgain().welcome()
+}
+
+// dialled returns the address of the last connection.
+func (p *player) dialled() string {
+	return p.connects[len(p.connects)-1]
 }
 
 func (p *player) failure(caller string) *Failure {
@@ -713,41 +724,160 @@ func TestAWatchedHoldIsReportedLostWithoutAMessage(t *testing.T) {
 	expect(t, "the time", p.now, Time(100*time.Second).Add(sessionTTL*98/100-2*time.Millisecond))
 }
 
-func (p *player) resumeIsDenied() {
+func (p *player) refusesResume(failure *pb.Failure) {
 	p.t.Helper()
-	for before := len(p.connects); len(p.connects) == before; {
-		p.timePasses()
-	}
-	id, _ := p.greets()
-	p.fail(id, &pb.Failure{Reason: pb.Reason_REASON_UNAUTHENTICATED, Message: "the token is not known"})
+	id, isResume := p.greets()
+	expect(p.t, "the hello is a resume", isResume, true)
+	p.fail(id, failure)
 }
 
-func TestASessionThatNoNodeLetsTheClientResumeIsLostAtOnce(t *testing.T) {
+func (p *player) deniesResume() {
+	p.t.Helper()
+	p.refusesResume(&pb.Failure{Reason: pb.Reason_REASON_UNAUTHENTICATED, Message: "the token is not known"})
+}
+
+const patience = 5 * time.Second
+
+func denyAll(p *player) {
+	p.t.Helper()
+	p.dialsAgain().deniesResume()
+}
+
+// denyUnder: the other node may not have applied yet what makes the token known.
+func denyUnder(leader string) func(*player) {
+	return func(p *player) {
+		p.t.Helper()
+		if p.dialsAgain().dialled() == leader {
+			p.deniesResume()
+			return
+		}
+		p.refusesResume(&pb.Failure{Reason: pb.Reason_REASON_UNAUTHENTICATED, Retryable: true, Leader: leader})
+	}
+}
+
+// givesUp denies until the client gives its session up, or for 7 s.
+func (p *player) givesUp(hold *Hold, deny func(*player)) bool {
+	p.t.Helper()
+	deny(p)
+	began := p.now
+	for len(p.ended) == 0 && p.now < began.Add(7*time.Second) {
+		expect(p.t, "lost", p.isLost(hold), "")
+		deny(p)
+	}
+	if len(p.ended) == 0 {
+		return false
+	}
+	if span := time.Duration(p.now - began); span < patience || span > patience+time.Second {
+		p.t.Fatalf("the session was given up after %v", span)
+	}
+	expect(p.t, "lost", p.isLost(hold), "denied")
+	expect(p.t, "ends", fmt.Sprint(p.ended), "[denied]")
+	return true
+}
+
+func TestASessionThatAllNodesDenyForThePatienceIsLost(t *testing.T) {
 	p, hold := holding(t, &pb.Grant{})
 	p.acquire("w", "b", time.Minute).frame()
-	p.breaks().resumeIsDenied()
-	// The other node may know the credential already.
-	expect(t, "lost", p.isLost(hold), "")
-	expect(t, "outcomes", len(p.completed), 1)
-	p.ask("r", &Renew{Hold: hold})
-	p.resumeIsDenied()
-	expect(t, "lost", p.isLost(hold), "denied")
+	p.breaks().ask("r", &Renew{Hold: hold})
+	expect(t, "given up", p.givesUp(hold, denyAll), true)
 	expect(t, "the waiter's reason", p.failure("w").Reason, "unauthenticated")
 	expect(t, "the wait may have happened", p.failure("w").MayHaveHappened, true)
 	expect(t, "the renewal may have happened", p.failure("r").MayHaveHappened, false)
-	expect(t, "ends", fmt.Sprint(p.ended), "[denied]")
 	expect(t, "the circuit", p.session.Circuit(), CircuitClosed)
 	// A new credential opens a new session.
 	p.acquire("next", "a", 0).welcome()
 }
 
+func TestACredentialThatIsReplacedWithinThePatienceKeepsTheLocks(t *testing.T) {
+	p, hold := holding(t, &pb.Grant{})
+	denyAll(p.breaks())
+	for began := p.now; p.now < began.Add(patience-time.Second); {
+		denyAll(p)
+	}
+	p.reconnects()
+	expect(t, "lost", p.isLost(hold), "")
+	expect(t, "ends", len(p.ended), 0)
+}
+
+func TestAShortTTLMakesThePatienceShort(t *testing.T) {
+	d, denial := newDenials(6*time.Second), &pb.Failure{Reason: pb.Reason_REASON_UNAUTHENTICATED}
+	for half := range 5 {
+		now := Time(half) * Time(time.Second) / 2
+		expect(t, "given up", d.note(now, "a:1", denial, []string{"a:1"}), half == 4)
+	}
+}
+
+func TestANodeThatCannotBeReachedDoesNotKeepADeniedSession(t *testing.T) {
+	p, hold := holding(t, &pb.Grant{})
+	expect(t, "given up", p.breaks().givesUp(hold, func(p *player) {
+		if p.dialsAgain().dialled() == "b:2" {
+			// The next node is dialled at once.
+			p.session.HandleConnectFailed(p.now, "no route to the host", NotMade)
+			p.settle()
+		}
+		p.deniesResume()
+	}), true)
+}
+
+func TestItIsEnoughThatTheLeaderIsSureOfItsDenial(t *testing.T) {
+	for _, leader := range []string{"a:1", "b:2"} {
+		p, hold := holding(t, &pb.Grant{})
+		expect(t, "given up", p.breaks().givesUp(hold, denyUnder(leader)), true)
+	}
+}
+
+func TestASessionIsNotGivenUpWhileNoNodeIsSureOfItsDenial(t *testing.T) {
+	p, hold := holding(t, &pb.Grant{})
+	// The named leader is none of the nodes that the client knows, so its word does not count either.
+	expect(t, "given up", p.breaks().givesUp(hold, denyUnder("x:9")), false)
+	expect(t, "the named leader is asked", slices.Contains(p.connects, "x:9"), true)
+	expect(t, "addresses that are kept", len(p.session.denials.words), 2)
+}
+
+func TestANodeThatAnswersAResumeOtherwiseHasNotDeniedIt(t *testing.T) {
+	p, hold := holding(t, &pb.Grant{})
+	expect(t, "given up", p.breaks().givesUp(hold, func(p *player) {
+		if p.dialsAgain().dialled() == "b:2" {
+			p.refusesResume(&pb.Failure{Reason: pb.Reason_REASON_NO_QUORUM, Retryable: true})
+		} else {
+			p.deniesResume()
+		}
+	}), false)
+}
+
+func TestADenialThatNoNodeSaidDoesNotCount(t *testing.T) {
+	p, hold := holding(t, &pb.Grant{})
+	expect(t, "given up", p.breaks().givesUp(hold, func(p *player) {
+		p.dialsAgain().greets()
+		denial := &pb.Failure{Reason: pb.Reason_REASON_UNAUTHENTICATED, Message: "a proxy does not know you"}
+		p.session.HandleDisconnected(p.now, denial, false)
+		p.settle()
+	}), false)
+}
+
+func TestADenialThatEndsTheStreamCountsIfANodeSaidIt(t *testing.T) {
+	p, hold := holding(t, &pb.Grant{})
+	expect(t, "given up", p.breaks().givesUp(hold, func(p *player) {
+		p.dialsAgain().greets()
+		p.session.HandleDisconnected(p.now, &pb.Failure{Reason: pb.Reason_REASON_CREDENTIAL_EXPIRED}, true)
+		p.settle()
+	}), true)
+}
+
+func TestADenialThatIsOlderThanThePatienceDoesNotCount(t *testing.T) {
+	p, hold := holding(t, &pb.Grant{})
+	denyAll(p.breaks())
+	p.dialsAgain().after(patience + time.Millisecond).deniesResume()
+	expect(t, "lost", p.isLost(hold), "")
+}
+
 func TestANodeThatLetsTheClientResumeEndsTheCountOfDenials(t *testing.T) {
 	p, hold := holding(t, &pb.Grant{})
-	for range 3 {
-		p.breaks().resumeIsDenied()
-		p.reconnects()
-		expect(t, "lost", p.isLost(hold), "")
-	}
+	denyAll(p.breaks())
+	began := p.now
+	p.reconnects().breaks().dialsAgain()
+	p.after(time.Duration(began.Add(patience) - p.now)).deniesResume()
+	expect(t, "lost", p.isLost(hold), "")
 }
 
 func rateLimited(after time.Duration) *pb.Failure {

@@ -347,7 +347,7 @@ func (e *Engine) sent(on *stream) {
 }
 
 func (e *Engine) read(from *stream) {
-	failure := from.read(func(frame *pb.ServerFrame) {
+	failure, isFromNode := from.read(func(frame *pb.ServerFrame) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		if from == e.stream {
@@ -362,7 +362,7 @@ func (e *Engine) read(from *stream) {
 	if from == e.stream {
 		now := clock.Now()
 		e.config.Log.Debug("a stream ended", "why", failure.GetMessage())
-		e.session.HandleDisconnected(now, failure)
+		e.session.HandleDisconnected(now, failure, isFromNode)
 		e.pump(now)
 	}
 }
@@ -373,7 +373,7 @@ func (e *Engine) mindSilence(now core.Time) {
 		return
 	}
 	if e.pingedAt > e.heardAt {
-		e.session.HandleDisconnected(now, &pb.Failure{Message: "the node has fallen silent", Retryable: true})
+		e.session.HandleDisconnected(now, &pb.Failure{Message: "the node has fallen silent", Retryable: true}, false)
 		return
 	}
 	e.pingedAt = now

@@ -13,6 +13,11 @@ import (
 	pb "holdfast/sdks/go/holdfastv1"
 )
 
+const reasonKey = "holdfast-reason"
+
+// isOfNode tells whether a node said why a call or a stream ended. Otherwise a proxy may have, or this library.
+func isOfNode(trailer metadata.MD) bool { return first(trailer, reasonKey) != "" }
+
 // FailureOf returns why a call or a stream ended, as a node says it in the metadata.
 func FailureOf(err error, trailer metadata.MD) *pb.Failure {
 	if errors.Is(err, io.EOF) {
@@ -23,7 +28,7 @@ func FailureOf(err error, trailer metadata.MD) *pb.Failure {
 	if failure.Message == "" {
 		failure.Message = err.Error()
 	}
-	if reason := first(trailer, "holdfast-reason"); reason != "" {
+	if reason := first(trailer, reasonKey); reason != "" {
 		failure.Reason = pb.Reason(pb.Reason_value["REASON_"+strings.ToUpper(reason)])
 		failure.Retryable = first(trailer, "holdfast-retryable") == "true"
 		failure.MayHaveHappened = first(trailer, "holdfast-may-have-happened") == "true"

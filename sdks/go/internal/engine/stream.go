@@ -79,17 +79,19 @@ func (s *stream) write(sent func()) {
 	}
 }
 
-// read calls back for each frame, and returns why there are no more.
-func (s *stream) read(received func(*pb.ServerFrame)) *pb.Failure {
+// read calls back for each frame, and returns why there are no more, and whether a node said so.
+func (s *stream) read(received func(*pb.ServerFrame)) (failure *pb.Failure, isFromNode bool) {
 	for {
 		frame, err := s.client.Recv()
 		if err != nil {
-			failure := FailureOf(err, s.client.Trailer())
+			failure, isFromNode = FailureOf(err, s.client.Trailer()), isOfNode(s.client.Trailer())
 			if s.node.wasRefused.Load() {
+				// That is TLS: the certificate may be replaced.
 				failure = &pb.Failure{Reason: pb.Reason_REASON_UNAUTHENTICATED, Message: refusedWords}
+				isFromNode = false
 			}
 			s.hangUp()
-			return failure
+			return failure, isFromNode
 		}
 		received(frame)
 	}

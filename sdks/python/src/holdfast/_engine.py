@@ -329,7 +329,17 @@ class Engine:
         for frame in frames:
             session.handle_frame(now, frame)
         if ended is not None:
+            words = ended.failure.get("message", "")
+            self._tell(logging.DEBUG, "a stream ended: %s", words, event="disconnected")
             session.handle_disconnected(now, ended.failure)
+
+    def _tell(self, level: int, message: str, *arguments: object, **fields: str) -> None:
+        """Logs in the thread for callbacks, because a handler of the program may block. `fields` become attributes of
+        the record, for handlers that write JSON.
+        """
+        if _log.isEnabledFor(level):
+            extra = {f"holdfast_{name}": value for name, value in fields.items()}
+            self._defer(functools.partial(_log.log, level, message, *arguments, extra=extra))
 
     def _pump(self, session: Session, now: int) -> None:
         """Does what the session wants, and sends what it has to send."""
@@ -352,7 +362,8 @@ class Engine:
                     self._connection = None
             elif isinstance(output, Ended):
                 words = output.words or str(Lost(output.reason))
-                self._defer(functools.partial(_log.warning, "the session ended, and with it all its locks: %s", words))
+                told = "the session ended, and with it all its locks: %s"
+                self._tell(logging.WARNING, told, words, event="session_ended", reason=output.reason)
         connection = self._connection
         while connection is not None and connection.has_room:
             frame = session.next_frame(now)
@@ -396,6 +407,9 @@ class Engine:
             self._post(dialled)
         elif connected is not None:
             connected.close()
+        if connected is None:
+            fields = {"holdfast_event": "unreachable", "holdfast_address": address}
+            _log.debug("the node %s cannot be reached: %s", address, words, extra=fields)
 
     def _mind_silence(self, session: Session, connection: Connection, now: int) -> None:
         """A connection can stand long after its other end has gone. To be called when nothing is left to be read."""

@@ -82,6 +82,7 @@ MESSAGES: Dict[str, Fields] = {
         3: ("acked_through", "uint64", False),
         4: ("target", "uint64", False),
         5: ("tier", "enum", False),
+        6: ("group", "uint32", False),
     },
     "CancelResponse": {
         1: ("logical_time_ms", "uint64", False),
@@ -98,6 +99,7 @@ MESSAGES: Dict[str, Fields] = {
     "CloseSessionRequest": {
         1: ("session_id", "string", False),
         2: ("request_id", "uint64", False),
+        3: ("group", "uint32", False),
     },
     "CloseSessionResponse": {
         1: ("logical_time_ms", "uint64", False),
@@ -145,6 +147,7 @@ MESSAGES: Dict[str, Fields] = {
         5: ("leader", "string", False),
         6: ("retry_after_ms", "uint64", False),
         7: ("map_epoch", "uint64", False),
+        8: ("group", "uint32", False),
     },
     "Frozen": {
         1: ("prefix", "string", False),
@@ -164,6 +167,15 @@ MESSAGES: Dict[str, Fields] = {
     },
     "Grants": {
         1: ("grants", "Grant", True),
+    },
+    "GroupMap": {
+        1: ("epoch", "uint64", False),
+        2: ("groups", "GroupRoute", True),
+    },
+    "GroupRoute": {
+        1: ("group", "uint32", False),
+        2: ("leader", "string", False),
+        3: ("slots", "SlotRun", True),
     },
     "HoldEnded": {
         1: ("name", "string", False),
@@ -192,6 +204,7 @@ MESSAGES: Dict[str, Fields] = {
         1: ("session_id", "string", False),
         2: ("request_id", "uint64", False),
         3: ("acked_through", "uint64", False),
+        4: ("group", "uint32", False),
     },
     "KeepAliveResponse": {
         1: ("logical_time_ms", "uint64", False),
@@ -248,6 +261,7 @@ MESSAGES: Dict[str, Fields] = {
         3: ("ttl_ms", "uint64", False),
         4: ("linger_ms", "uint64", False),
         5: ("owner", "Owner", False),
+        6: ("group", "uint32", False),
     },
     "OpenSessionResponse": {
         1: ("public_id", "string", False),
@@ -257,6 +271,7 @@ MESSAGES: Dict[str, Fields] = {
         5: ("endpoints", "string", True),
         6: ("leader", "string", False),
         7: ("term", "uint64", False),
+        8: ("map", "GroupMap", False),
     },
     "Operation": {
         1: ("open", "OpenSessionRequest", False),
@@ -328,6 +343,7 @@ MESSAGES: Dict[str, Fields] = {
     "ResumeSessionRequest": {
         1: ("session_id", "string", False),
         2: ("request_id", "uint64", False),
+        3: ("group", "uint32", False),
     },
     "ServerFrame": {
         1: ("answers", "Answer", True),
@@ -335,6 +351,10 @@ MESSAGES: Dict[str, Fields] = {
     },
     "SessionEnded": {
         1: ("reason", "enum", False),
+    },
+    "SlotRun": {
+        1: ("first", "uint32", False),
+        2: ("count", "uint32", False),
     },
     "StatusRequest": {
         1: ("name", "string", False),

@@ -16,7 +16,8 @@ import {
   Reason,
   type ServerFrame,
 } from "../gen/holdfast/v1/holdfast_pb.js";
-import { isDenial, onFrame, rejected, retryAfter, type Verdict } from "./answers.js";
+import { onFrame, rejected, retryAfter, type Verdict } from "./answers.js";
+import { Denials } from "./denials.js";
 import type { Endpoints } from "./endpoints.js";
 import { earliest, MS, smaller } from "./lease.js";
 import { Breaker } from "./pacing.js";
@@ -69,8 +70,7 @@ export class Session {
   /** Callers who wait for a session, and ask for nothing else. */
   private openers: Entry[] = [];
   private wasEverOpen = false;
-  /** The nodes that did not let the client resume, since one did. */
-  private readonly deniedBy = new Set<string>();
+  private readonly denials: Denials;
   /** When the first try began, as long as all that the nodes ever did was to refuse the connection. */
   private refusedSince: bigint | undefined;
   private closingUntil: bigint | undefined;
@@ -81,6 +81,7 @@ export class Session {
     this.newSessionId = newSessionId;
     this.span = smaller(settings.ttlMs, settings.lingerMs ?? settings.ttlMs) * MS;
     this.state = new State(newSessionId(), this.span, random);
+    this.denials = new Denials(settings.ttlMs * MS);
     this.refusedSince = now;
   }
 
@@ -197,7 +198,7 @@ export class Session {
       const answer = frame.answers.find((it) => it.requestId === requestId);
       const result = answer?.result;
       if (result?.case === "failure") {
-        this.onHelloFailed(now, result.value, false);
+        this.onHelloFailed(now, result.value, true, false);
         return;
       }
       if (result?.case !== "open" && result?.case !== "resume") {
@@ -214,8 +215,9 @@ export class Session {
     this.actOn(now, verdict);
   }
 
-  handleDisconnected(now: bigint, failure: Failure): void {
-    if (this.link === "greeting") this.onHelloFailed(now, failure, false);
+  /** A proxy may have ended the stream, which knows nothing of sessions: only the denials of a node count. */
+  handleDisconnected(now: bigint, failure: Failure, isFromNode: boolean): void {
+    if (this.link === "greeting") this.onHelloFailed(now, failure, isFromNode, false);
     else if (this.link === "open" && failure.reason === Reason.UNKNOWN_SESSION) {
       this.replaceSession(now, "session_expired");
     } else if (this.link === "open") this.leaveNode(now, failure.leader, failure.message);
@@ -311,7 +313,7 @@ export class Session {
     this.breaker.handleSuccess();
     this.refusedSince = undefined;
     this.wasEverOpen = true;
-    this.deniedBy.clear();
+    this.denials.clear();
     this.endpoints.reached();
     if (this.unhelpful === this.address) this.unhelpful = undefined;
     this.state.errors.clear();
@@ -338,25 +340,20 @@ export class Session {
   }
 
   private onHelloUnanswered(now: bigint, message: string): void {
-    this.onHelloFailed(now, create(FailureSchema, { message, retryable: true, mayHaveHappened: true }), true);
+    this.onHelloFailed(now, create(FailureSchema, { message, retryable: true, mayHaveHappened: true }), false, true);
   }
 
-  private onHelloFailed(now: bigint, failure: Failure, withFarewell: boolean): void {
+  private onHelloFailed(now: bigint, failure: Failure, isFromNode: boolean, withFarewell: boolean): void {
     this.disconnect(withFarewell);
     if (this.isApproach) this.unhelpful = this.address;
     this.endpoints.reached();
-    if (this.isDenied(failure)) this.onDenied(now, failure);
+    const isWord = isFromNode && this.state.isOpen;
+    const isDenied = isWord && this.denials.note(now, this.address, failure, this.endpoints.addresses);
+    if (isDenied) this.onDenied(now, failure);
     else this.onNoStream(now, "made", failure);
   }
 
-  /** A node may not know the newest credentials yet. So all of them are asked before the session is given up. */
-  private isDenied(failure: Failure): boolean {
-    if (!this.state.isOpen || failure.retryable || !isDenial(failure)) return false;
-    this.deniedBy.add(this.address);
-    return this.endpoints.addresses.every((address) => this.deniedBy.has(address));
-  }
-
-  /** The session lives on in the cluster until its TTL, and this client can do nothing with it any more. */
+  /** What becomes of the session in the cluster is not known: the client can neither renew nor end it. */
   private onDenied(now: bigint, failure: Failure): void {
     this.breaker.handleSuccess();
     for (const entry of this.state.requests.takeOut(() => true)) {
@@ -422,7 +419,7 @@ export class Session {
 
   private replaceSession(now: bigint, reason: LossReason, words = ""): void {
     this.disconnect(false);
-    this.deniedBy.clear();
+    this.denials.clear();
     if (this.state.isOpen) this.outputs.push({ do: "ended", reason, words });
     const isWanted = this.closingUntil === undefined;
     this.state.end(reason, isWanted);

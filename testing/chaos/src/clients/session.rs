@@ -100,6 +100,7 @@ impl Session {
             session_id: self.secret.clone(),
             request_id: sent.request_id,
             acked_through: sent.acked_through,
+            ..Default::default()
         };
         let answer = self
             .calls
@@ -116,6 +117,7 @@ impl Session {
         let request = v1::CloseSessionRequest {
             session_id: self.secret.clone(),
             request_id: sent.request_id,
+            ..Default::default()
         };
         let answer = self
             .calls

@@ -8,7 +8,7 @@
 //! A session whose principal was revoked may give up what it has, and gets the answers that it missed. Neither keeps it
 //! alive. So where the policy changes, releases and cancels do not count, and a retry counts from its first sending.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_core::{
     EndReason, Event, FenceToken, LockName, Outcome, Rejection, RequestId, SessionId,
@@ -26,14 +26,20 @@ pub fn check(history: &Evidence<'_>, promises: &Promises) -> Vec<Violation> {
     }
     let sessions = sessions(history);
     let mut open: BTreeMap<SessionId, ()> = BTreeMap::new();
+    let mut ended: BTreeSet<SessionId> = BTreeSet::new();
     let mut holds: BTreeMap<(SessionId, RequestId, &LockName), Held> = BTreeMap::new();
     for entry in history.log() {
         let at = entry.first_applied;
         for event in &entry.events {
             match event {
                 Event::SessionOpened { session, .. } => drop(open.insert(*session, ())),
-                Event::SessionEnded { session, reason, .. } => {
+                // The decision counts. What follows it for a large session are the ends of its holds and waits.
+                Event::SessionEnding { session, reason, .. }
+                | Event::SessionEnded { session, reason, .. } => {
                     open.remove(session);
+                    if !ended.insert(*session) {
+                        continue;
+                    }
                     let Some(known) = sessions.get(session) else { continue };
                     known.ended(*session, *reason, at, history, promises, &mut findings);
                     if !matches!(reason, EndReason::Closed | EndReason::Killed)
@@ -410,6 +416,16 @@ mod tests {
         let mut story = a_session();
         story.log_at(2, 1_470, [ended(1, EndReason::Ttl)]);
         assert_eq!(early(&story), 1);
+    }
+
+    #[test]
+    fn the_end_of_a_large_session_is_judged_by_when_it_was_decided() {
+        for (decided, violations) in [(1_490, 0), (1_470, 1)] {
+            let mut story = a_session();
+            story.log_at(2, decided, [ending(1, EndReason::Ttl)]);
+            story.log_at(3, 1_600, [ended(1, EndReason::Ttl)]);
+            assert_eq!(early(&story), violations, "{decided}");
+        }
     }
 
     #[test]

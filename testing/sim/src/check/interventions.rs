@@ -21,15 +21,30 @@ pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
         })
         .collect();
     let mut reasons = BTreeSet::new();
-    // A session may end some entries after the one that decides it.
     let mut killed = BTreeSet::new();
-    let mut policy_ends_sessions = false;
+    // A large session has an event of the decision, and another when all that it had has ended.
+    let mut ended = BTreeSet::new();
+    // Sessions that are open, and those of them that a change of the policy may have ended.
+    let mut open = BTreeSet::new();
+    let mut ended_by_policy: BTreeSet<SessionId> = BTreeSet::new();
     for entry in history.log() {
         let index = entry.index.0;
         let mut last: Option<&Action> = None;
         for event in &entry.events {
             match event {
-                Event::AccessChanged { change, .. } => policy_ends_sessions |= change.end_sessions,
+                // Also those without a principal: a later connection may show one.
+                Event::SessionOpened { session, .. } => {
+                    open.insert(*session);
+                }
+                Event::AccessChanged { change, .. } if change.end_sessions => {
+                    ended_by_policy.extend(&open);
+                }
+                // A session that is ending gets nothing more, so the policy did not end this one.
+                Event::Granted { session, .. }
+                | Event::Queued { session, .. }
+                | Event::Converted { session, .. } => {
+                    ended_by_policy.remove(session);
+                }
                 Event::Intervened(intervention) => {
                     last = Some(&intervention.action);
                     if let Action::KillSession { session } = &intervention.action {
@@ -63,13 +78,19 @@ pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
                         ));
                     }
                 }
-                Event::SessionEnded { session, public, reason: EndReason::Killed }
-                    if !killed.contains(public) && !policy_ends_sessions =>
-                {
-                    findings.add(format!(
-                        "{} was killed at index {index}, and no request meant it",
-                        Who(*session)
-                    ));
+                Event::SessionEnding { session, public, reason }
+                | Event::SessionEnded { session, public, reason } => {
+                    open.remove(session);
+                    if !ended.insert(*session) {
+                        continue;
+                    }
+                    let is_meant = ended_by_policy.remove(session) || killed.contains(public);
+                    if *reason == EndReason::Killed && !is_meant {
+                        findings.add(format!(
+                            "{} was killed at index {index}, and no request meant it",
+                            Who(*session)
+                        ));
+                    }
                 }
                 _ => {}
             }
@@ -83,7 +104,21 @@ mod tests {
     use super::check;
     use crate::check::test_history::*;
     use holdfast_core::command::Action;
-    use holdfast_core::{EndReason, FenceToken};
+    use holdfast_core::{
+        ChangeAccess, EndReason, Event, FenceToken, Principal, PublicSessionId, SessionId,
+    };
+
+    fn opened_as_client(session: u128) -> Event {
+        let principal = Some(Principal::parse("cert:client-1").unwrap());
+        let (session, public) = (SessionId(session), PublicSessionId(session as u64));
+        Event::SessionOpened { session, public, owner: Box::default(), principal }
+    }
+
+    fn policy_changed(end_sessions: bool) -> Event {
+        let (by, changes) = ("cert:root".into(), [].into());
+        let change = ChangeAccess { by, identity: None, expected: None, changes, end_sessions };
+        Event::AccessChanged { change: Box::new(change), generation: 1 }
+    }
 
     #[test]
     fn only_the_hold_that_was_meant_is_broken() {
@@ -112,5 +147,46 @@ mod tests {
         story.log(1, [granted("a", 1, 1, 1), hold_ended_by("a", 1, 1, 1, EndReason::Transferred)]);
         story.log(2, [ended(1, EndReason::Killed)]);
         assert_eq!(check(&story.evidence()).len(), 2);
+    }
+
+    #[test]
+    fn a_policy_ends_the_sessions_that_were_open_and_no_later_ones() {
+        let mut story = TestHistory::default();
+        story.log(1, [opened_as_client(1), opened_as_client(2)]);
+        story.log(2, [policy_changed(true), ended(1, EndReason::Killed)]);
+        story.log(3, [opened_as_client(3)]);
+        story.log(4, [ended(2, EndReason::Killed)]);
+        assert_eq!(check(&story.evidence()), []);
+        story.log(5, [ended(3, EndReason::Killed)]);
+        assert_eq!(check(&story.evidence()).len(), 1);
+    }
+
+    #[test]
+    fn a_large_session_that_is_killed_by_nobody_is_found_once() {
+        let mut story = TestHistory::default();
+        story.log(1, [opened_as_client(1)]);
+        story.log(2, [ending(1, EndReason::Killed)]);
+        story.log(3, [ended(1, EndReason::Killed)]);
+        assert_eq!(check(&story.evidence()).len(), 1);
+    }
+
+    #[test]
+    fn a_policy_that_ends_no_sessions_kills_none() {
+        let mut story = TestHistory::default();
+        story.log(1, [opened_as_client(1)]);
+        story.log(2, [policy_changed(false), ended(1, EndReason::Killed)]);
+        assert_eq!(check(&story.evidence()).len(), 1);
+    }
+
+    #[test]
+    fn a_session_that_goes_on_after_a_policy_was_not_ended_by_it() {
+        for goes_on in [granted("a", 1, 1, 1), queued("a", 1, 1)] {
+            let mut story = TestHistory::default();
+            story.log(1, [opened_as_client(1)]);
+            story.log(2, [policy_changed(true)]);
+            story.log(3, [goes_on]);
+            story.log(4, [ended(1, EndReason::Killed)]);
+            assert_eq!(check(&story.evidence()).len(), 1);
+        }
     }
 }

@@ -284,6 +284,15 @@ pub(super) fn opened(session: u128) -> Event {
     }
 }
 
+/// It has ended, and later entries end the rest of what it has.
+pub(super) fn ending(session: u128, reason: EndReason) -> Event {
+    Event::SessionEnding {
+        session: SessionId(session),
+        public: PublicSessionId(session as u64),
+        reason,
+    }
+}
+
 pub(super) fn ended(session: u128, reason: EndReason) -> Event {
     Event::SessionEnded {
         session: SessionId(session),

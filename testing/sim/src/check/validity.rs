@@ -1,11 +1,11 @@
 //! Nothing is granted to the dead: a session that has ended gets no lock and no place in a queue. Its holds and waits may
-//! end some entries after that; the event of its end comes when all have ended. From the entry in which an operator kills
-//! a session, or from the answer that it is closed, it counts as ended.
+//! end some entries after that; then one event tells of the decision, and another when all have ended. From the decision
+//! on, from the entry in which an operator kills the session, or from the answer that it is closed, it counts as ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_core::command::Action;
-use holdfast_core::{Event, LockName, Outcome, PublicSessionId, SessionId};
+use holdfast_core::{EndReason, Event, LockName, Outcome, PublicSessionId, SessionId};
 
 use super::evidence::Evidence;
 use super::findings::{Findings, Which, Who};
@@ -17,6 +17,7 @@ pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
     let mut living: BTreeMap<SessionId, BTreeSet<(What, &LockName, u64)>> = BTreeMap::new();
     let mut shown_as: BTreeMap<PublicSessionId, Vec<SessionId>> = BTreeMap::new();
     let mut killed: BTreeSet<SessionId> = BTreeSet::new();
+    let mut ending: BTreeMap<SessionId, EndReason> = BTreeMap::new();
     let closed: BTreeMap<SessionId, RealTime> = history
         .operations
         .iter()
@@ -30,9 +31,12 @@ pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
         for event in &entry.events {
             let is_over = |session: &SessionId| {
                 killed.contains(session)
+                    || ending.contains_key(session)
                     || closed.get(session).is_some_and(|at| *at < entry.first_applied)
             };
-            if let Event::Granted { session, .. } | Event::Queued { session, .. } = event
+            if let Event::Granted { session, .. }
+            | Event::Queued { session, .. }
+            | Event::Converted { session, .. } = event
                 && is_over(session)
             {
                 findings.add(format!(
@@ -54,7 +58,23 @@ pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
                     }
                     continue;
                 }
-                Event::SessionEnded { session, .. } => {
+                Event::SessionEnding { session, reason, .. } => {
+                    let again = ending.insert(*session, *reason);
+                    if again.is_some() || !living.contains_key(session) {
+                        findings.add(format!(
+                            "the end of {} was decided at index {index}, and it did not live",
+                            Who(*session)
+                        ));
+                    }
+                    continue;
+                }
+                Event::SessionEnded { session, reason, .. } => {
+                    if let Some(decided) = ending.get(session).filter(|it| *it != reason) {
+                        findings.add(format!(
+                            "{} ended ({reason:?}) at index {index}, and what was decided is {decided:?}",
+                            Who(*session)
+                        ));
+                    }
                     let Some(left) = living.remove(session) else {
                         findings.add(format!(
                             "{} ended at index {index} and did not live",
@@ -184,6 +204,27 @@ mod tests {
         story.log(4, [intervened(Action::KillSession { session: PublicSessionId(2) })]);
         story.log(5, [released("a", 1, 1, 1), granted("a", 2, 1, 2)]);
         assert_eq!(check(&story.evidence()).len(), 1);
+    }
+
+    #[test]
+    fn a_large_session_keeps_its_reason_and_gets_nothing_after_the_decision() {
+        let decided = || {
+            let mut story = a_holder_and_a_waiter();
+            story.log(4, [ending(2, EndReason::Ttl)]);
+            story
+        };
+        let mut story = decided();
+        story.log(5, [wait_ended("a", 2, 1, gone()), ended(2, EndReason::Ttl)]);
+        assert_eq!(check(&story.evidence()), []);
+        let mut story = decided();
+        story.log(5, [released("a", 1, 1, 1), granted("a", 2, 1, 2)]);
+        assert_eq!(check(&story.evidence()).len(), 1);
+        let mut story = decided();
+        story.log(5, [wait_ended("a", 2, 1, gone()), ended(2, EndReason::Closed)]);
+        assert_eq!(check(&story.evidence()).len(), 1, "another reason");
+        let mut story = decided();
+        story.log(5, [ending(2, EndReason::Ttl)]);
+        assert_eq!(check(&story.evidence()).len(), 1, "decided twice");
     }
 
     #[test]

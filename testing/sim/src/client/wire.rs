@@ -135,7 +135,7 @@ fn outcome_result(
 ) -> Option<AnswerResult> {
     if let Outcome::SessionOpen { ttl, linger, public } = outcome {
         let endpoints = endpoints.iter().map(|node| address(*node)).collect();
-        let context = OpenContext { endpoints, leader: String::new(), term: 1, resumed };
+        let context = OpenContext { endpoints, leader: String::new(), term: 1, map: None, resumed };
         return Some(encode::session_open(at, *public, *ttl, *linger, context));
     }
     encode::outcome(at, outcome, Guarantee::Linearizable)

@@ -244,6 +244,8 @@ impl Account {
             // The commands of the model have no identities.
             Event::AccessChanged { .. } => return Err(String::from("the policy was changed")),
             Event::OwnershipChanged { .. } => return Err(String::from("slots were taken")),
+            // The sessions of the model are small.
+            Event::SessionEnding { .. } => return Err(String::from("a session ends in parts")),
             Event::Refused { .. } | Event::Proclaimed { .. } => {}
         }
         Ok(())

@@ -59,6 +59,9 @@ impl Node {
             running.record_publication(monotonic);
             let (boot, is_tier_in_use) = (BootTime(monotonic), running.uses_tier);
             running.engine.handle_time(Now { monotonic, boot, is_tier_in_use });
+            if is_tier_in_use {
+                running.tier.is_used();
+            }
         }
         running.carry_out_effects(outputs);
         loop {
@@ -231,7 +234,10 @@ impl Node {
         }
         let Request { reply_to, body } = *request;
         let group = reply_to.group;
-        let Running { engine, groups, .. } = running;
+        let Running { engine, groups, tier, .. } = running;
+        if let (GroupId::FIRST, Some(replica)) = (group, engine.replica(group)) {
+            tier.serve(reply_to.session, replica.table());
+        }
         let ledger = &mut groups[place(group)].ledger;
         let Some(stream) = reply_to.stream else {
             return match body {
@@ -339,6 +345,7 @@ impl Running {
             self.groups[place].has_applied = self.note_applied(place, outputs);
         }
         self.carry_out_effects(outputs);
+        self.check_tier(outputs);
         for place in 0..self.groups.len() {
             if self.groups[place].has_applied {
                 self.look_at_table(place, outputs)?;
@@ -359,6 +366,13 @@ impl Running {
             }
         }
         Ok(step)
+    }
+
+    fn check_tier(&self, outputs: &mut Vec<Output>) {
+        let Some(replica) = self.engine.replica(GroupId::FIRST) else { return };
+        if let Some(what) = self.tier.complaint(replica.table()) {
+            outputs.push(Output::Broken { checker: "tier", what });
+        }
     }
 
     /// What the last step applied in a group. Gives whether there was anything.

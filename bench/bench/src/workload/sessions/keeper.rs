@@ -33,7 +33,10 @@ impl Keeper {
             due.tick().await;
             let ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner).clone();
             for session_ids in ids.chunks(SESSIONS_PER_CALL) {
-                let request = KeepAliveManyRequest { session_ids: session_ids.to_vec() };
+                let request = KeepAliveManyRequest {
+                    session_ids: session_ids.to_vec(),
+                    ..Default::default()
+                };
                 let answer = self.node.keep_alive_many(request).await?.into_inner();
                 let all_live = answer.ttl_ms.iter().all(|ttl_ms| *ttl_ms == TTL.as_millis() as u64);
                 if !all_live || answer.ttl_ms.len() != session_ids.len() {

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rskafka::BackoffConfig;
@@ -245,8 +246,11 @@ async fn client(address: &str) -> Option<Client> {
     ClientBuilder::new(vec![address.to_owned()]).backoff_config(backoff).build().await.ok()
 }
 
-/// Maven brings them once; they are kept beside what cargo has built.
+/// Maven brings them once; they are kept beside what cargo has built. One test at a time looks for them: Maven's copies
+/// into one directory disturb each other.
 fn jars() -> Option<PathBuf> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     for program in ["java", "mvn"] {
         if find_program(program, Vec::new()).is_none() {
             not_installed("Java or Maven, which brings Kafka,", "maven default-jre-headless");

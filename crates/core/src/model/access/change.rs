@@ -1,4 +1,4 @@
-//! What an administrator changes.
+//! Changes of the policy by an administrator.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -15,15 +15,15 @@ use crate::model::codec::{DecodeError, Length, Reader, Sink};
 use super::pattern::Pattern;
 use super::verb::Verbs;
 
-/// One change of the policy. It is in force for all that follows it in the log.
+/// One change of the policy. It applies to all commands after it in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccessChange {
-    /// Creates the role, or gives it other rules.
+    /// Creates the role, or replaces its rules.
     PutRole {
         role: RoleName,
         rules: Vec<Rule>,
     },
-    /// Also takes it from all who have it.
+    /// Deletes the role, and revokes it from all principals.
     DeleteRole {
         role: RoleName,
     },
@@ -35,8 +35,8 @@ pub enum AccessChange {
         principal: Principal,
         role: RoleName,
     },
-    /// Takes all roles from the principal, those in its credentials included, until something is granted to it again.
-    /// Its tokens are revoked.
+    /// Takes all roles from the principal, also those that its credential names, until an administrator grants it a
+    /// role again. Revokes its tokens.
     Ban {
         principal: Principal,
     },
@@ -44,24 +44,24 @@ pub enum AccessChange {
     RevokeToken {
         id: TokenId,
     },
-    /// All roles and bindings at once. Tokens and bans stay.
+    /// Replaces all roles and bindings at once. Tokens and bans stay.
     Replace(Roles),
     /// Sets these quotas, and leaves the others. A quota that limits nothing is deleted.
     SetQuotas(BTreeMap<QuotaSubject, Quota>),
 }
 
-/// What a policy file says.
+/// The content of a policy file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Roles {
     pub roles: BTreeMap<RoleName, Vec<Rule>>,
     pub bindings: BTreeMap<Principal, BTreeSet<RoleName>>,
 }
 
-/// The public part of a token. It is random, and says nothing.
+/// The public part of an access token. It is random.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TokenId(pub u64);
 
-/// What is known of a token: never its secret.
+/// What the cluster stores of an access token; never its secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenRecord {
     pub id: TokenId,
@@ -71,22 +71,24 @@ pub struct TokenRecord {
     pub principal: Principal,
     /// By the wall clock of the node that receives the token.
     pub expires_at_unix_ms: Option<u64>,
-    /// For people who look at it.
+    /// A remark of the administrator, for display.
     pub note: String,
 }
 
-/// Several changes that an administrator makes at once.
+/// Several changes that an administrator makes at once: the table makes all of them, or none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangeAccess {
-    /// The principal that makes them, for people who look at it.
+    /// The principal that makes the changes, for the audit file and for display.
     pub by: Box<str>,
-    /// They are checked against the rights that this identity has when they are applied. Without one, nothing is.
+    /// When the table applies the changes, it checks that this identity may make them. Without an identity it checks
+    /// nothing.
     pub identity: Option<Box<Identity>>,
-    /// The generation of the policy that it has seen. Without it, the changes are made to whatever is in force.
+    /// The generation of the policy that the administrator has seen. The table refuses the changes if the policy has
+    /// another one. Without it, any generation will do.
     pub expected: Option<u64>,
     pub changes: Box<[AccessChange]>,
-    /// Also ends the sessions of the principals from which something is taken by name. A change of roles ends those that
-    /// may not connect after it.
+    /// Also ends the sessions of each principal that a change bans, or from which it revokes a role or a token. A
+    /// change of roles ends the sessions of all principals that may no longer connect.
     pub end_sessions: bool,
 }
 
@@ -96,7 +98,7 @@ pub const ACCESS_CHANGES_MAX: usize = 64;
 /// Why the policy was not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessRefusal {
-    /// Another change came first.
+    /// Another change came first: the policy has a newer generation than the expected one.
     OtherGeneration {
         now: u64,
     },
@@ -174,7 +176,7 @@ const PREFIX: u8 = 2;
 const CLUSTER: u8 = 3;
 
 impl ChangeAccess {
-    /// All but the identity.
+    /// Writes everything except the identity.
     pub(crate) fn write(&self, sink: &mut impl Sink) {
         sink.bytes(self.by.as_bytes());
         sink.optional(self.expected);
@@ -183,19 +185,19 @@ impl ChangeAccess {
         self.changes.iter().for_each(|change| change.write(sink));
     }
 
-    /// Older rules know of no quotas.
+    /// Rules before version 6 have no quotas.
     pub(crate) fn sets_quotas(&self) -> bool {
         self.changes.iter().any(|change| matches!(change, AccessChange::SetQuotas(_)))
     }
 
-    /// About how long it is in the log, and what it takes of memory.
+    /// Its approximate size in the log and in memory.
     pub fn size_bytes(&self) -> usize {
         let mut length = Length(0);
         self.write(&mut length);
         length.0
     }
 
-    /// Of a log entry of this version.
+    /// Reads it from a log entry of this version, without the identity.
     pub(crate) fn read(reader: &mut Reader<'_>, version: u8) -> Result<ChangeAccess, DecodeError> {
         let by = Box::from(reader.text()?);
         let expected = reader.optional()?;

@@ -5,7 +5,8 @@ use core::fmt;
 
 macro_rules! verbs {
     ($($verb:ident = $bit:literal, $name:literal, $scope:ident;)*) => {
-        /// The bit of a verb is stored and sent: it never changes.
+        /// A right; docs/security.md lists what each one allows. Its bit is part of stored and sent formats, so it
+        /// never changes.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Verb {
             $($verb,)*
@@ -20,7 +21,7 @@ macro_rules! verbs {
                 }
             }
 
-            /// As people write it.
+            /// The verb's name in policy files and on the command line.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Verb::$verb => $name,)*
@@ -36,7 +37,7 @@ macro_rules! verbs {
     };
 }
 
-/// What a verb is allowed for.
+/// What a rule grants a verb for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// Lock names that match a pattern.
@@ -105,6 +106,7 @@ impl Verbs {
         self.0 & others.0 == others.0
     }
 
+    /// The union of both sets.
     pub const fn and(self, others: Verbs) -> Verbs {
         Verbs(self.0 | others.0)
     }
@@ -117,7 +119,7 @@ impl Verbs {
         self.0 == 0
     }
 
-    /// Those of one scope.
+    /// The verbs of one scope.
     pub fn within(self, scope: Scope) -> Verbs {
         self.iter().filter(|verb| verb.scope() == scope).collect()
     }
@@ -130,7 +132,7 @@ impl Verbs {
         self.0
     }
 
-    /// `None` if a bit has no verb.
+    /// `None` if a bit is set that stands for no verb.
     pub(crate) fn from_bits(bits: u64) -> Option<Verbs> {
         let bits = u32::try_from(bits).ok()?;
         let known = Verbs::of(Verb::ALL);

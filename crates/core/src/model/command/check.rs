@@ -1,4 +1,4 @@
-//! What can be said about a command without looking at the table.
+//! Checks of a command that do not need the lock table.
 
 use alloc::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::model::rules_version::RulesVersion;
 use crate::model::table_limits::TableLimits;
 use crate::model::time::Span;
 
-/// What tables of the first rules accept.
+/// The longest lock delay that a table under rules 1 accepts.
 const LOCK_DELAY_MAX_OF_RULES_1: Span = Span::from_secs(24 * 60 * 60);
 
 impl Command {
@@ -29,7 +29,8 @@ impl Command {
         limits: &Limits,
         rules: RulesVersion,
     ) -> Result<(), Rejection> {
-        // Its sender was told so before. A table of older rules has no place for an identity.
+        // A leader refuses such a command before it enters the log. This check is the second one: a table of older
+        // rules cannot store an identity.
         let needed = self.rules_needed();
         if needed >= RulesVersion::FOUR && rules < needed {
             return Err(Rejection::RulesNotAdopted);
@@ -49,7 +50,7 @@ impl Command {
             Command::Cancel { call, target } => {
                 check_request(call.request)?;
                 check_request(*target)?;
-                // It would have to be both an acquire and its own cancellation.
+                // One request cannot be both an acquire and the cancellation of that acquire.
                 if *target == call.request { Err(Rejection::InvalidRequestId) } else { Ok(()) }
             }
             Command::Release { call, .. } | Command::Transfer { call, .. } => {
@@ -78,8 +79,8 @@ impl Command {
         }
     }
 
-    /// The rules that a log must have adopted before this command may enter it: older builds cannot read it.
-    /// Adopting them is what every member has to be able to read first.
+    /// The rules version that a log must have adopted before this command may enter it. Older builds cannot read the
+    /// command. A leader proposes to adopt a version only when every member can read its log entries.
     pub fn rules_needed(&self) -> RulesVersion {
         match self {
             Command::SetOwnership { .. } => RulesVersion::SEVEN,
@@ -98,7 +99,8 @@ impl Command {
         }
     }
 
-    /// Takes away what a table of these rules does not check, so that the command can enter its log.
+    /// Removes the identity from an intervention or a change of the policy if a table under these rules does not check
+    /// it. So the command can enter the log.
     pub fn fit_rules(&mut self, rules: RulesVersion) {
         if rules >= RulesVersion::FIVE {
             return;
@@ -110,8 +112,8 @@ impl Command {
         }
     }
 
-    /// How much work it is to apply: how many names it touches. What a search for cycles may cost is bounded for the
-    /// whole log entry.
+    /// How much work it is to apply the command: how many names it touches. The cost of deadlock detection is not
+    /// included; it is bounded per log entry.
     pub fn cost(&self) -> usize {
         match self {
             Command::AcquireAll(acquire) => acquire.members.len().max(1),
@@ -119,7 +121,8 @@ impl Command {
         }
     }
 
-    /// Of a command that can stand in a queue, and is answered when its wait ends.
+    /// The call of a command that can wait in a queue, and is then answered when its wait ends. `None` for other
+    /// commands.
     pub fn wait(&self) -> Option<Call> {
         match self {
             Command::Acquire(acquire) => Some(acquire.call),
@@ -129,7 +132,7 @@ impl Command {
         }
     }
 
-    /// Who sends it and under which number, of a command whose answer is kept.
+    /// The session and the request id of a command whose answer is stored for deduplication.
     pub fn call_mut(&mut self) -> Option<&mut Call> {
         match self {
             Command::Acquire(acquire) => Some(&mut acquire.call),
@@ -144,7 +147,7 @@ impl Command {
         }
     }
 
-    /// The session that sent it, to be replaced by the one that the table knows it as.
+    /// The session that sent the command. Front ends replace the secret id that the client sent by the id in the table.
     pub fn session_mut(&mut self) -> Option<&mut SessionId> {
         match self {
             Command::OpenSession(open) => Some(&mut open.session),
@@ -211,7 +214,7 @@ fn check_change_of_access(change: &ChangeAccess, limits: &Limits) -> Result<(), 
         AccessChange::SetQuotas(quotas) => quotas.len(),
         _ => 0,
     });
-    // All that there can be, and as many others in their place.
+    // A change can delete all quotas that there can be, and set as many new ones.
     let fits = (1..=ACCESS_CHANGES_MAX).contains(&change.changes.len())
         && quotas.sum::<usize>() <= 2 * QUOTAS_MAX;
     if fits { Ok(()) } else { Err(Rejection::AccessRefused(AccessRefusal::ChangeCount)) }
@@ -239,7 +242,7 @@ fn check_acquire_all(
     for member in &acquire.members {
         check_mode(member.mode, &acquire.terms, limits)?;
     }
-    // To enter some of them again and take the others would be two things in one.
+    // Such a request would re-enter some of the locks and acquire the others: these are two operations.
     if acquire.terms.reentrant {
         return Err(Rejection::InvalidMode);
     }

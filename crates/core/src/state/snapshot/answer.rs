@@ -1,4 +1,4 @@
-//! A kept answer in a snapshot.
+//! The format of a stored answer in a snapshot. The table stores answers for deduplication: see `state/answers.rs`.
 
 use alloc::vec::Vec;
 
@@ -23,7 +23,7 @@ pub(super) fn write_question(question: &Question, sink: &mut impl Sink) {
             sink.u8(1);
             sink.bytes(name.as_bytes());
         }
-        Question::AcquireToCome => sink.u8(2),
+        Question::CancelledBeforeArrival => sink.u8(2),
         Question::Release { name, token } => {
             sink.u8(3);
             sink.bytes(name.as_bytes());
@@ -67,7 +67,7 @@ pub(super) fn read_question(reader: &mut Reader<'_>) -> Result<Question, DecodeE
         || -> Result<_, DecodeError> { Ok((reader.name()?, FenceToken(reader.varint()?))) };
     Ok(match tag {
         1 => Question::Acquire { name: reader.name()? },
-        2 => Question::AcquireToCome,
+        2 => Question::CancelledBeforeArrival,
         3 => name_and_token().map(|(name, token)| Question::Release { name, token })?,
         4 => name_and_token().map(|(name, token)| Question::Renew { name, token })?,
         5 => Question::Cancel { target: RequestId(reader.varint()?) },
@@ -82,7 +82,7 @@ pub(super) fn read_question(reader: &mut Reader<'_>) -> Result<Question, DecodeE
     })
 }
 
-/// Refusals that are kept, each with its number.
+/// The refusals that the table stores as answers, each with its tag in the format.
 const REJECTIONS: [(u8, Rejection); 12] = [
     (13, Rejection::NotHeld),
     (14, Rejection::TooManyHolds),
@@ -151,7 +151,7 @@ fn write_reply(reply: &Reply, sink: &mut impl Sink) {
         }
         Reply::Rejected(rejection) => {
             let number = REJECTIONS.iter().find(|(_, known)| known == rejection);
-            debug_assert!(number.is_some(), "{rejection:?} is not one that is kept");
+            debug_assert!(number.is_some(), "{rejection:?} is never stored as an answer");
             sink.u8(number.map_or(13, |(number, _)| *number));
         }
     }

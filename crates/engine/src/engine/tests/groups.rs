@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use holdfast_core::command::{Acquire, Call, Mode, OpenSession, Owner, Terms};
 use holdfast_core::{
-    ActorId, Command, Limits, LockName, MapEpoch, Outcome, PublicSessionId, RequestId, SessionId,
-    SlotSet, Span, StreamId,
+    ActorId, Command, Limits, LockName, LockTable, MapEpoch, Outcome, PublicSessionId, RequestId,
+    RulesVersion, SessionId, SlotSet, Span, StreamId,
 };
 use holdfast_replica::{
     ClusterId, Durable, GroupId, GroupRestoreOptions, Member, MembershipChange, NodeId, Replica,
-    ReplicaConfig, found_group, restore_group,
+    found_group, restore_group,
 };
 
-use super::{ALICE, TICK, TestHost};
+use super::{ALICE, TICK, TestHost, replica_config};
 use crate::answer::{Answer, Delivery, StreamKey, Unavailable};
 use crate::boot_time::BootTime;
 use crate::effect::{Effect, Step, StopCause, TierChange};
@@ -32,22 +32,8 @@ fn stream(group: GroupId, session: SessionId) -> StreamKey {
 fn replica(node: u64, nodes: u64, group: GroupId) -> Replica {
     // Node 1 is the first to campaign everywhere.
     let election_ticks = 8 + 4 * node as usize;
-    let config = ReplicaConfig {
-        group,
-        node: NodeId(node),
-        voters: (1..=nodes).map(NodeId).collect(),
-        tick: TICK,
-        heartbeat_ticks: 2,
-        election_ticks: (election_ticks, election_ticks + 1),
-        grace: Span::from_ms(100),
-        snapshot_every_entries: u64::MAX,
-        snapshot_every_bytes: u64::MAX,
-        snapshot_slice_entries: 1,
-        snapshot_slice_pause: Duration::ZERO,
-        keep_entries: 0,
-        keep_bytes: 0,
-        limits: Limits::default(),
-    };
+    let voters = (1..=nodes).map(NodeId).collect();
+    let config = replica_config(group, NodeId(node), voters, election_ticks);
     Replica::new(config, Durable::default()).unwrap()
 }
 
@@ -237,6 +223,10 @@ fn acquire(session: SessionId, request: u64) -> Command {
     })
 }
 
+fn root_table(cluster: &Cluster) -> &LockTable {
+    cluster.nodes[&NodeId(1)].engine.replica(FIRST).unwrap().table()
+}
+
 fn touch() -> Command {
     Command::Touch { session: ALICE, acked_through: RequestId(0) }
 }
@@ -288,7 +278,7 @@ fn a_restarted_node_that_one_group_removed_goes_on() {
                 FIRST => Durable::of_snapshot(file.clone()),
                 _ => Durable::default(),
             };
-            (id, Replica::new(replica_config(id), durable).unwrap())
+            (id, Replica::new(replica_config(id, NodeId(3), Vec::new(), 10), durable).unwrap())
         };
         let replicas = (1..=groups).map(GroupId).map(removed_from);
         let mut engine: Engine<TestHost> = Engine::new(config(NodeId(3)), replicas, [], TestHost);
@@ -302,25 +292,6 @@ fn a_restarted_node_that_one_group_removed_goes_on() {
     };
     assert_eq!(started(1), Step::Stop(StopCause::Removed));
     assert_eq!(started(2), Step::Rest);
-}
-
-fn replica_config(group: GroupId) -> ReplicaConfig {
-    ReplicaConfig {
-        group,
-        node: NodeId(3),
-        voters: Vec::new(),
-        tick: TICK,
-        heartbeat_ticks: 2,
-        election_ticks: (10, 11),
-        grace: Span::ZERO,
-        snapshot_every_entries: u64::MAX,
-        snapshot_every_bytes: u64::MAX,
-        snapshot_slice_entries: 1,
-        snapshot_slice_pause: Duration::ZERO,
-        keep_entries: 0,
-        keep_bytes: 0,
-        limits: Limits::default(),
-    }
 }
 
 #[test]
@@ -365,6 +336,35 @@ fn a_leadership_of_another_group_does_not_change_the_efficiency_tier() {
     assert!(!tier.is_empty() && tier.iter().all(is_confirmed), "{tier:?}");
     let tier = &cluster.nodes[&NodeId(2)].tier;
     assert!(tier.is_empty(), "{tier:?}");
+}
+
+#[test]
+fn the_efficiency_tier_is_told_of_the_end_of_a_large_session_when_it_is_decided() {
+    let mut cluster = Cluster::new(1, 1);
+    cluster.node(NodeId(1)).engine.peer_identified(NodeId(1), Member::default(), u32::MAX);
+    cluster.run_until(|cluster| root_table(cluster).rules() == RulesVersion::NEWEST);
+    cluster.is_tier_in_use = true;
+    let holds = 4 * Limits::default().ended_parts_per_entry_max;
+    for request in 1..=holds as u64 {
+        let mut command = acquire(ALICE, request);
+        if let Command::Acquire(acquire) = &mut command {
+            acquire.name = LockName::new(&format!("lock/{request}")).unwrap();
+        }
+        cluster.node(NodeId(1)).engine.call(FIRST, command, request, None);
+    }
+    cluster.run_until(|cluster| root_table(cluster).lock_count() == holds);
+    let close = Command::CloseSession { session: ALICE };
+    cluster.node(NodeId(1)).engine.call(FIRST, close, 0, None);
+    cluster.run_until(|cluster| root_table(cluster).lock_count() < holds);
+    assert!(root_table(&cluster).lock_count() > 0, "its last parts have ended");
+    let is_its_end = |change: &TierChange| matches!(change, TierChange::SessionEnded(ALICE));
+    let node = &cluster.nodes[&NodeId(1)];
+    assert!(node.tier.iter().any(is_its_end), "the tier still serves it");
+    let is_told = |(key, delivery): &(StreamKey, Delivery)| {
+        *key == stream(FIRST, ALICE) && matches!(delivery, Delivery::SessionEnded { .. })
+    };
+    assert!(node.delivered.iter().any(is_told), "the tier frees its locks before it knows");
+    cluster.run_until(|cluster| root_table(cluster).lock_count() == 0);
 }
 
 #[test]

@@ -9,22 +9,23 @@ use crate::transport::ByteStream;
 /// Messages of one loop turn, in the order in which they were made.
 pub(in crate::peers) type Messages = Vec<(GroupId, Vec<u8>)>;
 
-/// What waits for a peer that reads more slowly than this node writes.
+/// How many bytes may wait for a peer that reads more slowly than this node writes.
 const UNSENT_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// Why messages were dropped.
 #[derive(Debug)]
 pub(in crate::peers) enum NotSent {
-    /// The peer does not read.
+    /// Too many bytes wait: the peer does not read.
     Full,
     Broken(io::Error),
 }
 
+/// The sending end of a wire: a connection that carries consensus messages one way (`peers/wire.rs`).
 #[derive(Debug)]
 pub(in crate::peers) struct WireOut<S = Box<dyn ByteStream>> {
     socket: S,
     unsent: Vec<u8>,
-    /// So much of it is sent. It is cut off now and then.
+    /// How many bytes of `unsent` the socket has taken. They are removed once they are more than half of it.
     sent: usize,
 }
 
@@ -33,7 +34,7 @@ impl<S: Write> WireOut<S> {
         WireOut { socket, unsent: Vec::new(), sent: 0 }
     }
 
-    /// Never waits: what the socket does not take now, it takes when this is called again.
+    /// Never waits. Bytes for which the socket has no room stay in `unsent`, and the next call tries again.
     pub(in crate::peers) fn send(&mut self, messages: &Messages) -> Result<(), NotSent> {
         self.flush().map_err(NotSent::Broken)?;
         if messages.is_empty() {
@@ -71,7 +72,7 @@ impl<S: Write> WireOut<S> {
         }
         match self.socket.flush() {
             Ok(()) => {}
-            // The rest goes when there is room again.
+            // A TLS stream may hold bytes for which the socket has no room. A later call flushes them.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
         }
@@ -84,7 +85,7 @@ impl<S: Write> WireOut<S> {
 }
 
 impl WireOut {
-    /// The other side never says anything, except that it has ended.
+    /// Fails if the connection has ended. The peer sends nothing on a wire, so any byte from it is an error, too.
     pub(in crate::peers) fn check(&mut self) -> io::Result<()> {
         match self.socket.read(&mut [0]) {
             Ok(_) => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -101,7 +102,7 @@ mod tests {
 
     const GROUP: GroupId = GroupId(1);
 
-    /// Takes so many bytes, and no more until it is given room again.
+    /// A writer that takes `room` bytes, and then blocks until a test gives it more room.
     #[derive(Debug, Default)]
     struct Narrow {
         room: usize,
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_is_always_a_little_behind_costs_no_more_than_that() {
+    fn the_buffer_stays_small_for_a_peer_that_is_always_a_little_behind() {
         const KIB: usize = 1024;
         let mut wire = WireOut::new(Narrow { room: 10 * KIB, ..Narrow::default() });
         for _ in 0..1_000 {

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use holdfast_proto::decode::group;
 use holdfast_proto::failure::refused;
 use holdfast_proto::peer_v1::Timing;
 use holdfast_proto::v1::cluster_service_server::ClusterService;
@@ -13,7 +14,7 @@ use holdfast_proto::v1::{
     RemoveNodeRequest, RemoveNodeResponse, SaveSnapshotRequest, TransferLeadershipRequest,
     TransferLeadershipResponse,
 };
-use holdfast_replica::{ChangeRefusal, HandOverRefusal, Member, MembershipChange, NodeId};
+use holdfast_replica::{ChangeRefusal, GroupId, HandOverRefusal, Member, MembershipChange, NodeId};
 use holdfast_service::{Admitted, Caller, Method};
 use prost::Message;
 use tokio::time::{sleep, timeout};
@@ -90,6 +91,7 @@ pub(in crate::rpc) async fn serve<V: Verb>(
 ) -> Result<V::Response, Failure> {
     let _permit = rpc.door.begin(V::METHOD)?;
     let change = rpc.door.admit(&caller, V::METHOD, request.change()?)?;
+    rpc.membership.groups.only_with_one("change the membership")?;
     let carried_out = timeout(CHANGE_TIMEOUT, carry_out(rpc, &caller, request, change)).await;
     carried_out.unwrap_or_else(|_| Err(took_too_long()))
 }
@@ -102,7 +104,7 @@ async fn carry_out<V: Verb>(
     change: Admitted<MembershipChange>,
 ) -> Result<V::Response, Failure> {
     loop {
-        let failure = match rpc.destination(caller, V::METHOD).await? {
+        let failure = match rpc.destination(caller, V::METHOD, GroupId::FIRST).await? {
             Destination::Here => match rpc.door.change_membership(change.clone()).await? {
                 Ok(Ok(())) => return Ok(V::response(rpc)),
                 Ok(Err(refusal)) => return Err(of_refusal(&refusal)),
@@ -134,9 +136,10 @@ pub(in crate::rpc) async fn transfer_leadership(
     let _permit = rpc.door.begin(METHOD)?;
     let to = Some(NodeId(request.to)).filter(|node| *node != NodeId(0));
     let to = rpc.door.admit(&caller, METHOD, to)?;
+    let group = rpc.membership.groups.with_number(group(request.group))?;
     let carried_out = async {
-        match rpc.destination(&caller, METHOD).await? {
-            Destination::Here => hand_over(rpc, to).await,
+        match rpc.destination(&caller, METHOD, group).await? {
+            Destination::Here => hand_over(rpc, group, to).await,
             Destination::At(leader) => rpc.forwarding.call(leader, &caller, METHOD, &request).await,
         }
     };
@@ -145,12 +148,13 @@ pub(in crate::rpc) async fn transfer_leadership(
 
 async fn hand_over(
     rpc: &Rpc,
+    group: GroupId,
     to: Admitted<Option<NodeId>>,
 ) -> Result<TransferLeadershipResponse, Failure> {
     let is_chosen = to.get().is_some();
-    let answer = rpc.door.hand_over(to).await?;
+    let answer = rpc.door.hand_over(group, to).await?;
     let successor = answer.map_err(|refusal| of_hand_over(rpc, &refusal))?;
-    let mut leadership = rpc.door.watch_leadership();
+    let mut leadership = rpc.door.watch_leadership(group);
     let handed_over = timeout(
         HAND_OVER_TIMEOUT,
         leadership.wait_for(|now| {

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use holdfast_proto::failure::refused;
 use holdfast_proto::v1::save_snapshot_chunk::Kind;
 use holdfast_proto::v1::{Failure, Reason, SaveSnapshotChunk, SaveSnapshotRequest};
+use holdfast_replica::GroupId;
 use holdfast_service::{Admitted, Caller, Method, Permit};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::timeout;
@@ -20,7 +21,7 @@ use crate::offline::header_of;
 use crate::rpc::Rpc;
 use crate::rpc::failure::{bug, overloaded, took_too_long};
 use crate::rpc::route::Destination;
-use crate::shard::{FIRST_GROUP, Query, ReadData, WholeState};
+use crate::shard::{Query, ReadData, WholeState};
 
 const PIECE_BYTES: usize = 256 * 1024;
 /// From the call to the first chunk: a large table takes a while to write down.
@@ -39,12 +40,13 @@ pub(in crate::rpc) async fn serve(
 ) -> Result<Chunks, Failure> {
     const METHOD: Method = Method::SaveSnapshot;
     let permit = rpc.door.begin(METHOD)?;
-    if request.group != 0 && request.group != FIRST_GROUP.0 {
+    if request.group != 0 && request.group != GroupId::FIRST.0 {
         let words = format!("there is no group {}", request.group);
         return Err(refused(Reason::InvalidFrame, words));
     }
+    rpc.membership.groups.only_with_one("save a snapshot")?;
     let query = rpc.door.admit(&caller, METHOD, Query::Snapshot)?;
-    match rpc.destination(&caller, METHOD).await? {
+    match rpc.destination(&caller, METHOD, GroupId::FIRST).await? {
         Destination::Here => {
             let only = Arc::clone(&rpc.backups).try_acquire_owned().map_err(|_| overloaded())?;
             let made = timeout(MAKING_TIMEOUT, make(rpc, query)).await;
@@ -59,11 +61,11 @@ pub(in crate::rpc) async fn serve(
 }
 
 async fn make(rpc: &Rpc, query: Admitted<Query>) -> Result<(Vec<u8>, Bytes), Failure> {
-    let ReadData::Snapshot(state) = rpc.door.read(query).await?.data else {
+    let ReadData::Snapshot(state) = rpc.door.read(GroupId::FIRST, query).await?.data else {
         return Err(bug("the shard read something else"));
     };
     let WholeState { cluster, logical_time, file } = state;
-    let header = header_of(&rpc.membership.cluster, cluster, FIRST_GROUP, logical_time, &file);
+    let header = header_of(&rpc.membership.cluster, cluster, GroupId::FIRST, logical_time, &file);
     Ok((header.encode(), file.data))
 }
 

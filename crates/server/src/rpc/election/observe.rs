@@ -13,6 +13,7 @@ use holdfast_proto::v1::{
     EventKind, EventPosition, Failure, Leader, LockSummary, Mode, ObserveRequest, ObserveResponse,
     Vacancy, WatchEvent, WatchFrame,
 };
+use holdfast_replica::GroupId;
 use holdfast_service::{Caller, Method};
 use tokio_stream::Stream;
 use tonic::Status;
@@ -30,9 +31,10 @@ pub(in crate::rpc) async fn serve(
 ) -> Result<Observed, Failure> {
     let permit = rpc.door.begin(Method::Observe)?;
     rpc.watch_open_rate.begin(&caller)?;
+    rpc.membership.groups.only_with_one("observe an election")?;
     let ask = watch::WatchTarget::of_one(&lock_name(&request.name)?, request.after.as_ref())?;
     let ask = rpc.door.authorise(&caller, Method::Observe, ask.about())?.admit(ask);
-    match rpc.destination(&caller, Method::Observe).await? {
+    match rpc.destination(&caller, Method::Observe, GroupId::FIRST).await? {
         Destination::Here => {
             let frames = watch::follow(rpc, &caller, ask, permit);
             let observation = Observation::after(request.after_epoch);

@@ -3,8 +3,10 @@
 use holdfast_core::{Command, LockName, RequestId, SessionId};
 use holdfast_proto::decode::Scope;
 use holdfast_proto::decode::operation::{self, StreamOperation};
+use holdfast_proto::failure::refused;
 use holdfast_proto::plain::BorrowedOperation;
-use holdfast_proto::v1::{Failure, Tier};
+use holdfast_proto::v1::{Failure, Reason, Tier};
+use holdfast_replica::GroupId;
 use holdfast_service::{About, Admitted, Caller, Method, Service};
 
 use super::super::Rpc;
@@ -49,6 +51,12 @@ pub(super) fn admit(
         })
     });
     (request, admitted)
+}
+
+/// The tier follows the root group, and knows the sessions of that group.
+fn efficiency_tier_elsewhere() -> Failure {
+    let words = "the efficiency tier belongs to group 1; use a stream of that group";
+    refused(Reason::WrongGroup, words)
 }
 
 /// Who sends the frames of a stream that this node serves, and on behalf of which session.
@@ -102,6 +110,11 @@ impl AdmittedFrame {
                     self.failures.push((request, overloaded()));
                 }
                 (request, Ok(AdmittedOperation::Status(name))) => self.reads.push((request, name)),
+                (request, Ok(AdmittedOperation::Change(Tier::Efficiency, _)))
+                    if stream.group != GroupId::FIRST =>
+                {
+                    self.failures.push((request, efficiency_tier_elsewhere()));
+                }
                 (request, Ok(AdmittedOperation::Change(Tier::Efficiency, command))) => {
                     self.in_memory.push((own(command), ReplyTo::Stream { stream, request }));
                 }

@@ -7,6 +7,7 @@ use holdfast_proto::Guarantee;
 use holdfast_proto::decode::operation::Opening;
 use holdfast_proto::encode;
 use holdfast_proto::v1::{self, Answer, Failure, answer, notice};
+use holdfast_replica::GroupId;
 use holdfast_service::{Caller, hidden_names};
 
 use super::super::Rpc;
@@ -34,6 +35,7 @@ pub(super) struct AnswerEncoder {
     door: Door,
     caller: Caller,
     membership: Arc<Membership>,
+    group: GroupId,
     opening: RequestId,
     resumed: bool,
     /// The opening has been answered.
@@ -79,6 +81,7 @@ impl AnswerEncoder {
             door: rpc.door.clone(),
             caller: caller.clone(),
             membership: Arc::clone(&rpc.membership),
+            group: GroupId(opening.group),
             opening: opening.request,
             resumed: opening.resumed,
             is_open: false,
@@ -95,9 +98,11 @@ impl AnswerEncoder {
         frame: &mut impl Frame,
     ) {
         let membership = Arc::clone(&self.membership);
-        let term = self.door.leadership().term;
+        let term = self.door.leadership(self.group).term;
         let resumed = self.resumed;
-        let context = ResponseContext { membership: &membership, resumed, term, guarantee };
+        let map = (!self.is_open).then(|| self.door.group_map()).flatten();
+        let (membership, map) = (&*membership, map.as_ref());
+        let context = ResponseContext { membership, map, resumed, term, guarantee };
         frame.reserve(deliveries.len());
         for delivery in deliveries {
             self.add_one(context, delivery, frame);
@@ -191,7 +196,9 @@ impl AnswerEncoder {
         name: &LockName,
         answer: &Result<Box<ReadAnswer>, Unavailable>,
     ) -> Answer {
-        let result = match status_on_stream(&self.membership, self.door.memory(), name, answer) {
+        let memory = self.door.memory();
+        let status = status_on_stream(&self.membership, memory, self.group, name, answer);
+        let result = match status {
             Ok(status) => answer::Result::Status(Box::new(status)),
             Err(failure) => answer::Result::Failure(failure),
         };

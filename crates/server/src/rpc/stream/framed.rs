@@ -363,16 +363,17 @@ impl FramedConnection {
         // Until here the connection counted as idle.
         self.call.is_whole();
         let rpc = &self.front_end.rpc;
-        rpc.door.admit(&self.caller, Method::Session, ())?;
+        rpc.admit_session(&self.caller, Method::Session, ())?;
         let opening = Opening::decode(&first)?;
-        if let Some(destination) = rpc.destination_now(&self.caller, Method::Session) {
+        let group = rpc.membership.groups.with_number(opening.group)?;
+        if let Some(destination) = rpc.destination_now(&self.caller, Method::Session, group) {
             return self.serve_at(destination, opening, first, visit);
         }
         let (found, destination) = oneshot::channel();
         let (front_end, caller) = (Arc::clone(&self.front_end), self.caller.clone());
         self.front_end.runtime.spawn(async move {
             // If the connection has ended, the result does not matter.
-            let _ = found.send(front_end.rpc.destination(&caller, Method::Session).await);
+            let _ = found.send(front_end.rpc.destination(&caller, Method::Session, group).await);
         });
         self.state = State::Routing { opened: Some((opening, first)), destination };
         Ok(())
@@ -396,7 +397,7 @@ impl FramedConnection {
             Destination::Here => {
                 let (named, mut opening) = (opening.session, opening);
                 bind_opening(rpc.door.service(), &self.caller, &mut opening);
-                let opening = rpc.door.admit(&self.caller, method_of(&opening), opening)?;
+                let opening = rpc.admit_session(&self.caller, method_of(&opening), opening)?;
                 rpc.note_login(&self.caller, opening.get());
                 let served = Served::open(rpc, &self.caller, named, opening.get());
                 visit.asked.opened = Some(served.deferrable.clone());

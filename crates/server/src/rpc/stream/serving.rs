@@ -6,6 +6,7 @@ use holdfast_core::{Command, RequestId, SessionId};
 use holdfast_proto::decode::operation::Opening;
 use holdfast_proto::plain::BorrowedOperation;
 use holdfast_proto::v1::{ClientFrame, Failure};
+use holdfast_replica::GroupId;
 use holdfast_service::{Admitted, Caller};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
@@ -17,7 +18,7 @@ use super::answers::AnswerEncoder;
 use super::incoming::{FATE_TIMEOUT, Incoming, Next};
 use super::outgoing::{OutgoingSender, SessionDeliveries};
 use super::read_quota::ReadQuota;
-use crate::shard::{Deferrable, FIRST_GROUP, StreamKey};
+use crate::shard::{Deferrable, StreamKey};
 
 /// Lists of deliveries that wait for a slow reader, of each tier. When it is full the tier lets the stream go.
 pub(super) const LISTS_MAX: usize = 1_024;
@@ -30,8 +31,8 @@ pub(super) async fn serve(
     incoming: &mut Incoming,
     outgoing: &OutgoingSender,
 ) -> Result<(), Failure> {
-    let Opening { stream, session, .. } = *opening.get();
-    let stream = StreamKey { group: FIRST_GROUP, session, stream };
+    let Opening { stream, session, group, .. } = *opening.get();
+    let stream = StreamKey { group: GroupId(group), session, stream };
     let reads = ReadQuota::default();
     let (outbox, deliveries) = mpsc::channel(LISTS_MAX);
     let (memory_outbox, from_memory) = mpsc::channel(LISTS_MAX);

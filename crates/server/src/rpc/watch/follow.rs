@@ -10,7 +10,7 @@ use std::time::Duration;
 use holdfast_proto::encode::read::summary;
 use holdfast_proto::failure::refused;
 use holdfast_proto::v1::{Failure, Reason, WatchFrame};
-use holdfast_replica::{Leadership, NodeId};
+use holdfast_replica::{GroupId, Leadership, NodeId};
 use holdfast_service::{Admitted, Caller, Method, Permit};
 use prost::Message;
 use tokio::sync::watch;
@@ -139,7 +139,7 @@ impl Watcher {
 
     async fn follow(&self, position: Position, extent: SnapshotExtent) -> Result<(), Ended> {
         let mut recorded = self.rpc.events.news();
-        let mut leadership = self.rpc.door.watch_leadership();
+        let mut leadership = self.rpc.door.watch_leadership(GroupId::FIRST);
         let mut pause = interval(POSITION_INTERVAL);
         let mut credential_end = pin!(self.rpc.credential_end(&self.caller));
         let mut pace = Pace::new(LOOK_EVERY);

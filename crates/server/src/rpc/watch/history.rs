@@ -13,6 +13,7 @@ use holdfast_proto::failure::refused;
 use holdfast_proto::v1::{
     Failure, HistoryRequest, HistoryResponse, Reason, SessionOwner, WatchEvent,
 };
+use holdfast_replica::GroupId;
 use holdfast_service::{Admitted, Caller, Method, hidden_names};
 use prost::Message;
 use tokio::time::timeout;
@@ -66,9 +67,10 @@ pub(in crate::rpc) async fn serve(
     const METHOD: Method = Method::History;
     let _permit = rpc.door.begin(METHOD)?;
     let ask = HistoryQuery::decode(&request)?;
+    rpc.membership.groups.only_with_one("tell the history of a lock")?;
     let ask = rpc.door.authorise(&caller, METHOD, ask.names.about())?.admit(ask);
     let read = async {
-        match rpc.destination(&caller, METHOD).await? {
+        match rpc.destination(&caller, METHOD, GroupId::FIRST).await? {
             Destination::Here => here(rpc, ask).await.map(|mut response| {
                 let visible = rpc.door.service().visible_names(&caller);
                 if !visible.are_all() {
@@ -116,7 +118,8 @@ async fn owners_now(
     action: &Admitted<HistoryQuery>,
     sessions: Vec<PublicSessionId>,
 ) -> Result<(LogicalTime, Vec<(PublicSessionId, Owner)>), Failure> {
-    let ReadAnswer { at, data, .. } = rpc.door.read_for(action, Query::Owners(sessions)).await?;
+    let query = Query::Owners(sessions);
+    let ReadAnswer { at, data, .. } = rpc.door.read_for(GroupId::FIRST, action, query).await?;
     let ReadData::Owners(owners) = data else {
         return Err(bug("the shard read something else"));
     };
@@ -422,5 +425,57 @@ mod tests {
         ring.record(&mut events.collect(), 5, None);
         let answer = ask(0, 9, 0).answer(&ring, NOW);
         assert_eq!((answer.kept_after.unwrap().index, answer.kept_since_unix_ms), (3, Some(5)));
+    }
+
+    fn hold_ended(session: SessionId, reason: holdfast_core::EndReason) -> Event {
+        Event::HoldEnded {
+            name: name(),
+            session,
+            request: REQUEST,
+            token: FenceToken(1),
+            granted_at: LogicalTime::ZERO,
+            reason,
+        }
+    }
+
+    fn policy_changed() -> Event {
+        let (by, changes) = ("token:root".into(), [].into());
+        let change = holdfast_core::ChangeAccess {
+            by,
+            identity: None,
+            expected: None,
+            changes,
+            end_sessions: true,
+        };
+        Event::AccessChanged { change: Box::new(change), generation: 2 }
+    }
+
+    /// In one entry.
+    fn blamed(events: Vec<Event>) -> Vec<String> {
+        let ring = EventRing::new(1_000);
+        ring.restart_after(0);
+        let happened = events.into_iter().map(|event| (LogIndex(1), NOW.logical, event));
+        ring.record(&mut happened.collect(), 0, None);
+        let answer = ask(0, 10, 0).answer(&ring, NOW);
+        answer.events.into_iter().map(|event| event.by).collect()
+    }
+
+    #[test]
+    fn a_change_of_the_policy_is_blamed_for_the_sessions_that_it_ended_and_no_others() {
+        use holdfast_core::EndReason;
+        let killed = hold_ended(SESSION, EndReason::Killed);
+        assert_eq!(blamed(vec![policy_changed(), killed]), ["token:root"]);
+        // Its time was over in the same entry.
+        let expired = hold_ended(SESSION, EndReason::SessionExpired);
+        assert_eq!(blamed(vec![policy_changed(), expired]), [""]);
+        let other_wait = |outcome| Event::WaitEnded {
+            names: holdfast_core::Names::One(name()),
+            session: SESSION,
+            request: REQUEST,
+            outcome,
+        };
+        let ended = other_wait(Outcome::Rejected(Rejection::UnknownSession));
+        assert_eq!(blamed(vec![policy_changed(), ended]), ["token:root"]);
+        assert_eq!(blamed(vec![policy_changed(), other_wait(Outcome::TimedOut)]), [""]);
     }
 }

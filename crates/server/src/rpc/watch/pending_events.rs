@@ -148,6 +148,7 @@ fn approximate_bytes(event: &Event) -> usize {
         Event::Intervened(_) | Event::AccessChanged { .. } => FRAME_BYTES_TARGET / 64,
         Event::SessionOpened { .. }
         | Event::SessionEnded { .. }
+        | Event::SessionEnding { .. }
         | Event::OwnershipChanged { .. }
         | Event::Thawed { .. } => 0,
     };

@@ -5,6 +5,7 @@
 
 use holdfast_core::{Event, LockSummary};
 use holdfast_proto::v1::Failure;
+use holdfast_replica::GroupId;
 use holdfast_service::Admitted;
 
 use super::super::Rpc;
@@ -74,6 +75,7 @@ impl SnapshotExtent {
             }
             Event::SessionOpened { .. }
             | Event::SessionEnded { .. }
+            | Event::SessionEnding { .. }
             | Event::Intervened(_)
             | Event::AccessChanged { .. }
             | Event::OwnershipChanged { .. }
@@ -92,7 +94,8 @@ pub(super) async fn page(
     let prefix = names.prefix().to_owned();
     // A single name comes before all that begin with it.
     let limit = if matches!(names, Scope::Only(_)) { 1 } else { PAGE_SIZE + 1 };
-    let answer = rpc.door.read_for(ask, Query::List { prefix, after, limit }).await?;
+    let query = Query::List { prefix, after, limit };
+    let answer = rpc.door.read_for(GroupId::FIRST, ask, query).await?;
     let ReadData::List(mut locks) = answer.data else {
         return Err(bug("the shard read something else"));
     };
@@ -106,7 +109,7 @@ pub(super) async fn page(
 /// The entry up to which this node has applied, which is at least what was committed when it was asked.
 pub(super) async fn applied_index(rpc: &Rpc, ask: &Admitted<WatchTarget>) -> Result<u64, Failure> {
     let query = Query::List { prefix: String::new(), after: None, limit: 0 };
-    Ok(rpc.door.read_for(ask, query).await?.applied_index)
+    Ok(rpc.door.read_for(GroupId::FIRST, ask, query).await?.applied_index)
 }
 
 #[cfg(test)]

@@ -4,12 +4,12 @@ use std::sync::mpsc;
 
 use holdfast_core::command::{AcquireAll, Call, Member, Mode, Terms};
 use holdfast_core::{ActorId, SessionId, StreamId};
+use holdfast_replica::GroupId;
 use holdfast_service::{Caller, Method, Protocol, Service};
 use mio::Interest;
 use mio::net::TcpStream as Socket;
 
 use super::*;
-use crate::shard::FIRST_GROUP;
 use crate::shard::poller::poller;
 
 /// Asks for the same operation with each byte, whose value is the request id. Its stream is opened by a byte of 255, and
@@ -138,7 +138,7 @@ impl Bench {
 
     fn connect_with(&mut self, number: u128, change: impl FnOnce(&mut EveryByte)) -> TcpStream {
         let stream =
-            StreamKey { group: FIRST_GROUP, session: SessionId(number), stream: StreamId(1) };
+            StreamKey { group: GroupId::FIRST, session: SessionId(number), stream: StreamId(1) };
         let (mut connection, client, _) = EveryByte::connect(stream, Command::Tick);
         change(&mut connection);
         self.framed.add(connection, self.poller.registry());

@@ -7,12 +7,13 @@ It does nothing by itself. Its driver owns the socket, the clock and the callers
 from __future__ import annotations
 
 import random
-from typing import Any, Callable, Deque, List, Optional, Set
+from typing import Any, Callable, Deque, List, Optional
 
 from .._wire import Message
 from ..errors import Closed, HoldfastError
 from . import answers
 from .answers import Verdict
+from .denials import Denials
 from .endpoints import Endpoints
 from .lease import MS
 from .pacing import Breaker
@@ -65,8 +66,7 @@ class Session:
         #: Callers who wait for a session, and ask for nothing else.
         self._openers: List[Entry] = []
         self._was_ever_open = False
-        #: The nodes that did not let the client resume, since one did.
-        self._denied_by: Set[str] = set()
+        self._denials = Denials(ttl_ms * MS)
         #: When the first try began, as long as all that the nodes ever did was to refuse the connection.
         self._refused_since: Optional[int] = now
         self._closing_until: Optional[int] = None
@@ -281,7 +281,7 @@ class Session:
         self.breaker.handle_success()
         self._refused_since = None
         self._was_ever_open = True
-        self._denied_by.clear()
+        self._denials.clear()
         self.endpoints.reached()
         if self._unhelpful == self._address:
             self._unhelpful = None
@@ -314,20 +314,14 @@ class Session:
         if self._is_approach:
             self._unhelpful = self._address
         self.endpoints.reached()
-        if self._is_denied(failure):
+        known = self.endpoints.addresses
+        if self.state.is_open and self._denials.note(now, self._address, failure, known):
             self._on_denied(now, failure)
         else:
             self._on_no_stream(now, "made", failure)
 
-    def _is_denied(self, failure: Message) -> bool:
-        """A node may not know the newest credentials yet. So all of them are asked before the session is given up."""
-        if not self.state.is_open or failure.get("retryable") or not answers.is_denial(failure):
-            return False
-        self._denied_by.add(self._address)
-        return self._denied_by.issuperset(self.endpoints.addresses)
-
     def _on_denied(self, now: int, failure: Message) -> None:
-        """The session lives on in the cluster until its TTL, and this client can do nothing with it any more."""
+        """What becomes of the session in the cluster is not known: the client can neither renew nor end it."""
         self.breaker.handle_success()
         for entry in self.state.requests.take_out(lambda _: True):
             was_sent = entry.first_sent_at is not None
@@ -396,7 +390,7 @@ class Session:
 
     def _replace_session(self, now: int, reason: str, words: str = "") -> None:
         self._disconnect(with_farewell=False)
-        self._denied_by.clear()
+        self._denials.clear()
         if self.state.is_open:
             self.outputs.append(Ended(reason, words))
         is_wanted = self._closing_until is None

@@ -107,6 +107,8 @@ struct Log<'a> {
     /// By how many acquires a session was granted a token: of a run of readers it can be several.
     times: BTreeMap<(SessionId, FenceToken), usize>,
     ended: Vec<(&'a LockName, SessionId, FenceToken, RealTime)>,
+    /// When it was decided to end a large session.
+    decided: BTreeMap<SessionId, RealTime>,
     converted: Vec<(&'a LockName, SessionId, Mode, FenceToken, RealTime)>,
 }
 
@@ -127,6 +129,7 @@ impl Log<'_> {
             granted: BTreeMap::new(),
             times: BTreeMap::new(),
             ended: Vec::new(),
+            decided: BTreeMap::new(),
             converted: Vec::new(),
         };
         for entry in history.log() {
@@ -144,6 +147,9 @@ impl Log<'_> {
                     Event::HoldEnded { name, session, token, .. }
                     | Event::Released { name, session, token, by_close: true, .. } => {
                         log.ended.push((name, *session, *token, entry.first_applied));
+                    }
+                    Event::SessionEnding { session, .. } => {
+                        log.decided.insert(*session, entry.first_applied);
                     }
                     _ => {}
                 }
@@ -212,6 +218,9 @@ impl<'a> Translation<'a, '_> {
                     }
                     Some(Outcome::Release(ReleaseAnswer::StillHeld { .. })) => {
                         self.push(operation, name, Action::Holds { session, token }, returned);
+                    }
+                    // Such a session gets the answers of an ended one. The log tells when the hold ends.
+                    Some(Outcome::Release(_)) if self.outlives_decision(operation, name, token) => {
                     }
                     Some(Outcome::Release(answer)) => {
                         // Closing gives everything back and forgets the answers: then a copy of the very
@@ -395,6 +404,24 @@ impl<'a> Translation<'a, '_> {
                 label: Label::Ends(*session, *token),
             });
         }
+    }
+
+    /// Whether the end of the session was decided before the answer, and the hold ended after it.
+    fn outlives_decision(
+        &self,
+        operation: &ClientOperation,
+        name: &LockName,
+        token: FenceToken,
+    ) -> bool {
+        let (Some(log), Some((returned, _))) = (self.log, &operation.returned) else {
+            return false;
+        };
+        let session = operation.session;
+        let is_decided = log.decided.get(&session).is_some_and(|decided| decided <= returned);
+        let ends_later = |(ended, of, under, at): &(&LockName, SessionId, FenceToken, RealTime)| {
+            (*ended, *of, *under) == (name, session, token) && at > returned
+        };
+        is_decided && log.ended.iter().any(ends_later)
     }
 
     /// Of several holds under one token it is not known which was meant; the others may be held still.

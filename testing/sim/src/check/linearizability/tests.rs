@@ -1,12 +1,15 @@
 //! Histories written by hand: those that must pass, and the smallest that must not.
 
 use holdfast_core::command::Mode;
-use holdfast_core::{FenceToken, Grant, LogicalTime, Outcome, Rejection, ReleaseAnswer, RequestId};
+use holdfast_core::{
+    EndReason, FenceToken, Grant, LogicalTime, Outcome, Rejection, ReleaseAnswer, RequestId,
+};
 
 use super::check;
 use crate::check::Promises;
 use crate::check::test_history::{
-    Asked, TestHistory, given_back_by_close, granted, granted_as, grants, hold_ended, name, take,
+    Asked, TestHistory, ending, given_back_by_close, granted, granted_as, grants, hold_ended, name,
+    take,
 };
 use crate::history::Input;
 
@@ -247,6 +250,22 @@ fn a_hold_of_a_closed_session_ends_when_the_log_says_so() {
     assert_eq!(closed_and_seen(10, None), 1);
     assert_eq!(closed_and_seen(21, None), 0);
     assert_eq!(closed_and_seen(21, Some((1, 1))), 1);
+}
+
+#[test]
+fn a_release_of_a_session_that_is_ending_tells_nothing_of_its_hold() {
+    for (decided, violations) in [(true, 0), (false, 1)] {
+        let mut story = three_sessions();
+        story.log_at(1, 1, [granted("a", 1, 1, 1)]);
+        if decided {
+            story.log_at(2, 4, [ending(1, EndReason::Closed)]);
+        }
+        story.log_at(3, 20, [given_back_by_close("a", 1, 1, 1)]);
+        story.acquire("a", 1, 1).from(0).until(2, grants("a", 1));
+        story.ask(1, 0, Input::CloseSession).from(3).until(5, Outcome::SessionClosed);
+        story.release("a", 1, 2, 1).from(6).until(8, given_back());
+        assert_eq!(found(&story), violations, "{decided}");
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@ use holdfast_core::{RequestId, SessionId};
 use holdfast_proto::decode::operation::Opening;
 use holdfast_proto::plain::BorrowedOperation;
 use holdfast_proto::v1::Failure;
+use holdfast_replica::GroupId;
 use holdfast_service::Caller;
 use tokio::sync::{mpsc, oneshot};
 
@@ -19,7 +20,7 @@ use super::super::answers::{AnswerEncoder, WEIGHT_PER_FRAME_TARGET, weight};
 use super::super::read_quota::ReadQuota;
 use super::super::serving::LISTS_MAX;
 use crate::efficiency_tier::TierStream;
-use crate::shard::{Asked, Deferrable, Delivery, FIRST_GROUP, ReadAnswer, StreamKey, Unavailable};
+use crate::shard::{Asked, Deferrable, Delivery, ReadAnswer, StreamKey, Unavailable};
 
 #[derive(Debug)]
 pub(super) struct Served {
@@ -48,8 +49,8 @@ type Failures = Vec<(RequestId, Failure)>;
 impl Served {
     /// Both tiers tell the stream what happens to its session. The shard opens it in the engine.
     pub(super) fn open(rpc: &Rpc, caller: &Caller, named: SessionId, opening: &Opening) -> Served {
-        let Opening { session, stream, .. } = *opening;
-        let stream = StreamKey { group: FIRST_GROUP, session, stream };
+        let Opening { session, stream, group, .. } = *opening;
+        let stream = StreamKey { group: GroupId(group), session, stream };
         let (memory_outbox, from_memory) = mpsc::channel(LISTS_MAX);
         let in_memory = rpc.door.memory().open_stream(stream, memory_outbox);
         let reads = ReadQuota::default();

@@ -151,7 +151,8 @@ public enum Misbehaviour {
     }
 
     @Override
-    protected boolean isDenied(Failure failure, String address, Collection<String> nodes) {
+    protected boolean isDenied(
+        long now, String address, Failure failure, Collection<String> nodes) {
       return false;
     }
   }

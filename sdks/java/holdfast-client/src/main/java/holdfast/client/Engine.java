@@ -50,7 +50,6 @@ final class Engine {
   }
 
   private static final System.Logger LOG = System.getLogger("holdfast");
-  private static final String ENDED = "the session ended, and with it all its locks: ";
   private static final SecureRandom SECRETS = new SecureRandom();
 
   /** A node of which nothing came for so long, though it owes an answer, is pinged, then left. */
@@ -432,8 +431,14 @@ final class Engine {
       }
     } else if (output instanceof Output.Ended ended) {
       String why = ended.words().isEmpty() ? ended.reason().words() : ended.words();
-      // The program's own handlers may block.
-      defer(() -> LOG.log(System.Logger.Level.WARNING, ENDED + why));
+      tell(System.Logger.Level.WARNING, "the session ended, and with it all its locks: " + why);
+    }
+  }
+
+  /** The program's own handlers may block. */
+  private void tell(System.Logger.Level level, String words) {
+    if (LOG.isLoggable(level)) {
+      defer(() -> LOG.log(level, words));
     }
   }
 
@@ -465,6 +470,7 @@ final class Engine {
     } catch (Exception error) {
       // Also what the program's own function for credentials throws.
       Failure failure = Failures.retryable(String.valueOf(error));
+      tell(System.Logger.Level.DEBUG, "the node " + address + " cannot be reached: " + error);
       posts.add(at -> session.handleConnectFailed(at, Contact.NOT_MADE, failure));
     }
   }
@@ -533,7 +539,7 @@ final class Engine {
     }
 
     @Override
-    public void onEnded(NodeStream told, Failure failure) {
+    public void onEnded(NodeStream told, Failure failure, boolean isFromNode) {
       post(
           now -> {
             if (told == dialled) {
@@ -541,7 +547,8 @@ final class Engine {
               dialledUntil = NEVER;
               session.handleConnectFailed(now, Contact.NOT_MADE, failure);
             } else if (told == stream) {
-              session.handleDisconnected(now, failure);
+              tell(System.Logger.Level.DEBUG, "a stream ended: " + failure.getMessage());
+              session.handleDisconnected(now, failure, isFromNode);
             }
           });
     }
@@ -569,6 +576,7 @@ final class Engine {
 
   private void onConnectFailed(long now, NodeStream told, Contact contact, Failure failure) {
     if (told == dialled) {
+      tell(System.Logger.Level.DEBUG, "a node cannot be reached: " + failure.getMessage());
       stopDialling();
       session.handleConnectFailed(now, contact, failure);
     }
@@ -581,7 +589,7 @@ final class Engine {
       return;
     }
     if (pingedAt > heardAt) {
-      session.handleDisconnected(now, NodeStream.silence());
+      session.handleDisconnected(now, NodeStream.silence(), false);
     } else {
       pingedAt = now;
       stream.ping();

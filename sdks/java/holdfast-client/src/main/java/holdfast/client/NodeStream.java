@@ -38,7 +38,8 @@ final class NodeStream {
     /** The node answered a ping. */
     void onPong(NodeStream stream);
 
-    void onEnded(NodeStream stream, Failure failure);
+    /** {@code isFromNode}: a node said why. Otherwise a proxy may have, or this library. */
+    void onEnded(NodeStream stream, Failure failure, boolean isFromNode);
   }
 
   private static final long FAREWELL_MS = 1_000;
@@ -158,7 +159,8 @@ final class NodeStream {
     @Override
     public void onClose(Status status, Metadata trailers) {
       if (isConnected) {
-        listener.onEnded(NodeStream.this, Statuses.failureOf(status, trailers));
+        Failure failure = Statuses.failureOf(status, trailers);
+        listener.onEnded(NodeStream.this, failure, Statuses.isOfNode(trailers));
       } else {
         Failure failure = Statuses.failureToConnect(status);
         listener.onConnectFailed(NodeStream.this, Statuses.contactOf(status), failure);

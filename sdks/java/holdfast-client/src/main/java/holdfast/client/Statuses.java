@@ -37,6 +37,11 @@ final class Statuses {
     return text != null && text.matches("\\d{1,18}") ? Long.parseLong(text) : 0;
   }
 
+  /** Whether a node said why a stream, or a call, has ended. */
+  static boolean isOfNode(Metadata trailers) {
+    return trailers != null && trailers.containsKey(REASON);
+  }
+
   /** Why a stream, or a call, has ended. */
   static Failure failureOf(Status status, Metadata trailers) {
     if (status.isOk()) {

@@ -25,6 +25,7 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.Supplier;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeAll;
@@ -315,6 +316,30 @@ class ClientTest {
           .start();
       watch.close();
       assertEquals(0, rest.get(20, TimeUnit.SECONDS));
+    }
+  }
+
+  @Test
+  void a_lock_of_the_efficiency_tier_says_so() {
+    try (Guard guard = client.lock("fast").tier(Tier.EFFICIENCY).acquire()) {
+      assertTrue(guard.fence().startsWith("hf1.B."), guard.fence());
+    }
+  }
+
+  @Test
+  void a_traceparent_is_asked_for_at_each_request_in_its_thread() {
+    List<Thread> asked = new ArrayList<>();
+    Supplier<String> traceparent =
+        () -> {
+          asked.add(Thread.currentThread());
+          return "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        };
+    try (Client traced = Client.builder(node.endpoint()).traceparent(traceparent).build();
+        Guard first = traced.lock("traced").acquire();
+        GuardAll second = traced.lockAll("traced/1", "traced/2").acquire()) {
+      assertTrue(first.isHeld());
+      assertEquals(2, second.tokens().size());
+      assertEquals(List.of(Thread.currentThread(), Thread.currentThread()), asked);
     }
   }
 

@@ -56,6 +56,20 @@ class ReadmeTest {
     assertTrue(printed.startsWith("hf1.L."), printed);
   }
 
+  @Test
+  void the_lines_in_the_readme_of_the_product_run(@TempDir Path directory) throws Exception {
+    String readme = Files.readString(Path.of("..", "..", "..", "README.md"));
+    Matcher block = Pattern.compile("```java\n(.*?)```", Pattern.DOTALL).matcher(readme);
+    assertTrue(block.find());
+    String program =
+        "import holdfast.client.Client; import java.time.Duration; public class Locks { "
+            + "public static void main(String[] arguments) { "
+            + block.group(1)
+            + " } }";
+    String printed = run(program, "127.0.0.1:7420", directory);
+    assertTrue(printed.startsWith("send this fence with each write: hf1.L."), printed);
+  }
+
   /** What the program {@code Locks} prints beside a node of its own. */
   private static String run(String program, String address, Path directory) throws Exception {
     try (TestNode node = new TestNode()) {

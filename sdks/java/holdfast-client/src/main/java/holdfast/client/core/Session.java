@@ -111,6 +111,7 @@ public final class Session {
     this.span = spanOf(settings);
     this.refusedSince = now;
     state.id = newSessionId.get();
+    state.denials = new Denials(settings.getTtlMs() * Leases.MS);
   }
 
   public static long spanOf(OpenSessionRequest settings) {
@@ -276,7 +277,7 @@ public final class Session {
       }
     }
     if (welcome.getResultCase() == ResultCase.FAILURE) {
-      onHelloFailed(now, welcome.getFailure(), false);
+      onHelloFailed(now, welcome.getFailure(), true, false);
     } else if (welcome.getResultCase() == ResultCase.OPEN) {
       onWelcome(now, welcome.getOpen());
     } else if (welcome.getResultCase() == ResultCase.RESUME) {
@@ -287,9 +288,13 @@ public final class Session {
     return rest.build();
   }
 
-  public void handleDisconnected(long now, Failure failure) {
+  /**
+   * Why the stream is over. A proxy may have ended it, which knows nothing of sessions: only the
+   * denials of a node count.
+   */
+  public void handleDisconnected(long now, Failure failure, boolean isFromNode) {
     if (link == Link.GREETING) {
-      onHelloFailed(now, failure, false);
+      onHelloFailed(now, failure, isFromNode, false);
     } else if (link == Link.OPEN && failure.getReason() == Reason.REASON_UNKNOWN_SESSION) {
       replaceSession(now, LossReason.SESSION_EXPIRED, "");
     } else if (link == Link.OPEN) {
@@ -429,23 +434,26 @@ public final class Session {
 
   private void onHelloUnanswered(long now, String words) {
     Failure failure = Failures.retryable(words).toBuilder().setMayHaveHappened(true).build();
-    onHelloFailed(now, failure, true);
+    onHelloFailed(now, failure, false, true);
   }
 
-  private void onHelloFailed(long now, Failure failure, boolean withFarewell) {
+  private void onHelloFailed(long now, Failure failure, boolean isFromNode, boolean withFarewell) {
     disconnect(withFarewell);
     if (isApproach) {
       unhelpful = address;
     }
     endpoints.reached();
-    if (state.isDenied(failure, address, endpoints.addresses())) {
+    if (isFromNode && state.isDenied(now, address, failure, endpoints.addresses())) {
       onDenied(now, failure);
     } else {
       onNoStream(now, Contact.MADE, failure);
     }
   }
 
-  /** The session lives on in the cluster until its TTL, and this client has no use of it. */
+  /**
+   * What becomes of the session in the cluster is not known: the client can neither renew nor end
+   * it.
+   */
   private void onDenied(long now, Failure failure) {
     breaker.handleSuccess();
     for (Request request : state.requests.takeOut(it -> true)) {

@@ -77,8 +77,8 @@ public class State {
   /** The id of the heartbeat that is under way; 0 for none. */
   long heartbeat;
 
-  /** The nodes that did not let the client resume, since one did. */
-  private final Set<String> deniedBy = new HashSet<>();
+  /** What the nodes said that did not let the client resume. The session sets it. */
+  Denials denials;
 
   /** What the cluster said of its nodes; null if nothing new. */
   List<String> endpointsTold;
@@ -131,20 +131,13 @@ public class State {
     return new Hello(requestId, sentAt, wasOpenSent, frame.addOperations(operation).build());
   }
 
-  /**
-   * Whether no node lets the client resume its session. A node may not know the newest credentials
-   * yet, so all of them are asked.
-   */
-  protected boolean isDenied(Failure failure, String address, Collection<String> nodes) {
-    if (!isOpen() || failure.getRetryable() || !Failures.isDenial(failure)) {
-      return false;
-    }
-    deniedBy.add(address);
-    return deniedBy.containsAll(nodes);
+  /** A node has not let the client resume. Whether the client has to give its session up. */
+  protected boolean isDenied(long now, String address, Failure failure, Collection<String> nodes) {
+    return isOpen() && denials.note(now, address, failure, nodes);
   }
 
   void welcomed(long sentAt, OpenSessionResponse welcome) {
-    deniedBy.clear();
+    denials.clear();
     if (term != welcome.getTerm()) {
       term = welcome.getTerm();
       restartEfficiencyTier();
@@ -362,7 +355,7 @@ public class State {
       complete(request, outcomeIfLost(request, reason));
     }
     leases = null;
-    deniedBy.clear();
+    denials.clear();
     openSentAt = Request.NEVER;
     heartbeat = 0;
     retriesDue.clear();

@@ -21,8 +21,9 @@ public enum LossReason {
   LEADER_UNREACHABLE(
       "the connection to the leader was lost, and with it what was held in the efficiency tier"),
   DENIED(
-      "no node accepts this client any more, so it can neither keep the lock nor release it; the lock"
-          + " is free when the session's TTL is over. Give the client another credential"),
+      "no node accepts this client any more, so it can neither keep the lock nor release it; the"
+          + " cluster ends the lock when the session's TTL is over, or before. Give the client"
+          + " another credential"),
   RELEASED("the lock was released"),
   ENDED("the cluster ended the hold");
 

@@ -48,12 +48,14 @@ class SessionTest {
   private static final long MS = Leases.MS;
   private static final long FOR_EVER = Long.MAX_VALUE / 2;
   private static final long TTL_MS = 3_000;
+  private static final long LONG_TTL_MS = 30_000;
 
   private final List<String> connects = new ArrayList<>();
   private final List<Boolean> farewells = new ArrayList<>();
   private final List<LossReason> ended = new ArrayList<>();
   private final Map<Object, Outcome> outcomes = new HashMap<>();
   private long now = 1_000 * MS;
+  private long ttlMs = TTL_MS;
   private int sessions;
   private Session session;
 
@@ -66,7 +68,7 @@ class SessionTest {
   }
 
   private Session newSession() {
-    OpenSessionRequest settings = OpenSessionRequest.newBuilder().setTtlMs(TTL_MS).build();
+    OpenSessionRequest settings = OpenSessionRequest.newBuilder().setTtlMs(ttlMs).build();
     State state = new State(Session.spanOf(settings), new SplittableRandom(1));
     Endpoints endpoints = new Endpoints("a:1,b:2", true);
     return new Session(endpoints, settings, () -> "session-" + ++sessions, state, now);
@@ -104,8 +106,8 @@ class SessionTest {
     Operation hello = frame.getOperations(0);
     OpenSessionResponse welcome =
         OpenSessionResponse.newBuilder()
-            .setTtlMs(TTL_MS)
-            .setLingerMs(TTL_MS)
+            .setTtlMs(ttlMs)
+            .setLingerMs(ttlMs)
             .setLogicalTimeMs(now / MS)
             .build();
     boolean isOpen = hello.getKindCase() == KindCase.OPEN;
@@ -161,7 +163,7 @@ class SessionTest {
 
   /** The stream breaks, and the session is resumed at another node. */
   private Operation resume() {
-    session.handleDisconnected(now, Failures.retryable("broken"));
+    session.handleDisconnected(now, Failures.retryable("broken"), false);
     now += 500 * MS;
     session.handleTimeout(now);
     return connected();
@@ -316,55 +318,207 @@ class SessionTest {
     assertThrows(LostException.class, () -> hold.check(now));
   }
 
-  private void resumeIsDenied() {
+  /** Time passes, and a node is dialled. Returns its address. */
+  private String dialsAgain() {
+    int before = connects.size();
     now += 500 * MS;
     session.handleTimeout(now);
     pump();
-    assertTrue(session.handleConnected(now));
-    long hello = session.nextFrame(now).getOperations(0).getResume().getRequestId();
-    told(failed(hello, Reason.REASON_UNAUTHENTICATED, false));
+    assertEquals(before + 1, connects.size());
+    return connects.get(before);
   }
 
-  @Test
-  void a_session_that_no_node_lets_the_client_resume_is_lost_at_once() {
+  private void refuseResume(Reason reason, boolean retryable, String leader) {
+    assertTrue(session.handleConnected(now));
+    long hello = session.nextFrame(now).getOperations(0).getResume().getRequestId();
+    Answer.Builder answer = failed(hello, reason, retryable);
+    answer.getFailureBuilder().setLeader(leader);
+    told(answer);
+  }
+
+  private void denyResume() {
+    refuseResume(Reason.REASON_UNAUTHENTICATED, false, "");
+  }
+
+  private static final long PATIENCE = 5_000 * MS;
+
+  private void denyAll() {
+    dialsAgain();
+    denyResume();
+  }
+
+  /** The other node may not have applied yet what makes the token known. */
+  private void denyUnder(String leader) {
+    if (dialsAgain().equals(leader)) {
+      denyResume();
+    } else {
+      refuseResume(Reason.REASON_UNAUTHENTICATED, true, leader);
+    }
+  }
+
+  /** The stream ends before the hello is answered. */
+  private void endStream(Reason reason, boolean isFromNode) {
+    dialsAgain();
+    assertTrue(session.handleConnected(now));
+    Failure failure = Failure.newBuilder().setReason(reason).build();
+    session.handleDisconnected(now, failure, isFromNode);
+    pump();
+  }
+
+  /** Denies until the client gives its session up, or for 7 s. */
+  private boolean givesUp(Hold hold, Runnable deny) {
+    deny.run();
+    long began = now;
+    while (ended.isEmpty() && now - began < 7_000 * MS) {
+      hold.check(now);
+      deny.run();
+    }
+    if (ended.isEmpty()) {
+      return false;
+    }
+    long span = now - began;
+    assertTrue(span >= PATIENCE && span <= PATIENCE + 1_000 * MS, () -> "given up after " + span);
+    LostException lost = assertThrows(LostException.class, () -> hold.check(now));
+    assertEquals(LossReason.DENIED, lost.reason());
+    assertEquals(List.of(LossReason.DENIED), ended);
+    return true;
+  }
+
+  /** In another session, whose lease outlasts the patience. */
+  private Hold held() {
+    ttlMs = LONG_TTL_MS;
+    session = newSession();
+    session.handleOpen(now, "open", FOR_EVER);
+    connected();
     long id = ask("a", 0);
     session.nextFrame(now);
     told(granted(id, "a", 7));
-    Hold hold = hold("a");
+    return hold("a");
+  }
+
+  /** Its stream is broken. */
+  private Hold brokenHold() {
+    Hold hold = held();
+    session.handleDisconnected(now, Failures.retryable("broken"), false);
+    return hold;
+  }
+
+  @Test
+  void a_session_that_all_nodes_deny_for_the_patience_is_lost() {
+    Hold hold = held();
     ask("b", 60_000);
     session.nextFrame(now);
-    session.handleDisconnected(now, Failures.retryable("broken"));
-    resumeIsDenied();
-    // The other node may know the credential already.
-    hold.check(now);
-    assertFalse(outcomes.containsKey("b"));
+    session.handleDisconnected(now, Failures.retryable("broken"), false);
     session.handleRequest(
         now, Request.about(hold, Operations.renew(1_000L)).calledBy("r", FOR_EVER));
-    resumeIsDenied();
-    LostException lost = assertThrows(LostException.class, () -> hold.check(now));
-    assertEquals(LossReason.DENIED, lost.reason());
+    assertTrue(givesUp(hold, this::denyAll));
     assertTrue(error("b", UnauthenticatedException.class).mayHaveHappened());
     assertFalse(error("r", UnauthenticatedException.class).mayHaveHappened());
-    assertEquals(List.of(LossReason.DENIED), ended);
     assertTrue(session.breaker().isClosed());
     // A new credential opens a new session.
     ask("next", 0);
-    assertEquals("session-2", connected().getOpen().getSessionId());
+    assertEquals("session-3", connected().getOpen().getSessionId());
+  }
+
+  @Test
+  void a_credential_that_is_replaced_within_the_patience_keeps_the_locks() {
+    Hold hold = brokenHold();
+    denyAll();
+    long began = now;
+    while (now - began < PATIENCE - 1_000 * MS) {
+      denyAll();
+    }
+    dialsAgain();
+    connected();
+    hold.check(now);
+    assertEquals(List.of(), ended);
+  }
+
+  @Test
+  void a_short_ttl_makes_the_patience_short() {
+    Denials denials = new Denials(6_000 * MS);
+    Failure denial = Failures.denied("the token is not known");
+    for (int half = 0; half < 5; half++) {
+      assertEquals(half == 4, denials.note(half * 500 * MS, "a:1", denial, List.of("a:1")));
+    }
+  }
+
+  @Test
+  void a_node_that_cannot_be_reached_does_not_keep_a_denied_session() {
+    Runnable deny =
+        () -> {
+          if (dialsAgain().equals("b:2")) {
+            // The next node is dialled at once.
+            Failure noRoute = Failures.retryable("no route");
+            session.handleConnectFailed(now, Session.Contact.NOT_MADE, noRoute);
+            pump();
+          }
+          denyResume();
+        };
+    assertTrue(givesUp(brokenHold(), deny));
+  }
+
+  @Test
+  void it_is_enough_that_the_leader_is_sure_of_its_denial() {
+    assertTrue(givesUp(brokenHold(), () -> denyUnder("a:1")));
+    ended.clear();
+    assertTrue(givesUp(brokenHold(), () -> denyUnder("b:2")));
+  }
+
+  @Test
+  void a_session_is_not_given_up_while_no_node_is_sure_of_its_denial() {
+    // The client does not know the named leader, so a denial by that leader does not count.
+    assertFalse(givesUp(brokenHold(), () -> denyUnder("x:9")));
+    assertTrue(connects.contains("x:9"));
+  }
+
+  @Test
+  void a_node_that_answers_a_resume_otherwise_has_not_denied_it() {
+    Runnable answer =
+        () -> {
+          if (dialsAgain().equals("b:2")) {
+            refuseResume(Reason.REASON_NO_QUORUM, true, "");
+          } else {
+            denyResume();
+          }
+        };
+    assertFalse(givesUp(brokenHold(), answer));
+  }
+
+  @Test
+  void a_denial_that_ends_the_stream_counts_if_a_node_said_it() {
+    assertTrue(givesUp(brokenHold(), () -> endStream(Reason.REASON_CREDENTIAL_EXPIRED, true)));
+  }
+
+  @Test
+  void a_denial_that_no_node_said_does_not_count() {
+    assertFalse(givesUp(brokenHold(), () -> endStream(Reason.REASON_UNAUTHENTICATED, false)));
+  }
+
+  @Test
+  void a_denial_that_is_older_than_the_patience_does_not_count() {
+    Hold hold = brokenHold();
+    denyAll();
+    dialsAgain();
+    now += PATIENCE + MS;
+    denyResume();
+    hold.check(now);
+    assertEquals(List.of(), ended);
   }
 
   @Test
   void a_node_that_lets_the_client_resume_ends_the_count_of_denials() {
-    long id = ask("a", 0);
-    session.nextFrame(now);
-    told(granted(id, "a", 7));
-    for (int round = 0; round < 3; round++) {
-      session.handleDisconnected(now, Failures.retryable("broken"));
-      resumeIsDenied();
-      now += 500 * MS;
-      session.handleTimeout(now);
-      connected();
-      hold("a").check(now);
-    }
+    Hold hold = brokenHold();
+    denyAll();
+    long began = now;
+    dialsAgain();
+    connected();
+    session.handleDisconnected(now, Failures.retryable("broken"), false);
+    dialsAgain();
+    now = began + PATIENCE;
+    denyResume();
+    hold.check(now);
+    assertEquals(List.of(), ended);
   }
 
   private static Answer.Builder rateLimited(long id, long retryAfterMs) {
@@ -425,7 +579,7 @@ class SessionTest {
 
   @Test
   void an_acquire_that_never_went_out_is_forgotten() {
-    session.handleDisconnected(now, Failures.retryable("broken"));
+    session.handleDisconnected(now, Failures.retryable("broken"), false);
     long id = ask("a", 0);
     session.handleAbandoned(now, id);
     now += 500 * MS;
@@ -475,7 +629,7 @@ class SessionTest {
     assertTrue(session.handleConnected(now));
     assertEquals("session-2", session.nextFrame(now).getOperations(0).getOpen().getSessionId());
     // The cluster opens the session, the answer is lost, and the TTL passes.
-    session.handleDisconnected(now, Failures.retryable("broken"));
+    session.handleDisconnected(now, Failures.retryable("broken"), false);
     now += 10_000 * MS;
     session.handleTimeout(now);
     pump();
@@ -503,7 +657,7 @@ class SessionTest {
   void the_circuit_opens_when_no_node_serves_and_callers_are_told() {
     long id = ask("a", 0);
     session.nextFrame(now);
-    session.handleDisconnected(now, Failures.retryable("broken"));
+    session.handleDisconnected(now, Failures.retryable("broken"), false);
     for (int round = 0; round < 50; round++) {
       now += 200 * MS;
       session.handleTimeout(now);
