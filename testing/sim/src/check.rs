@@ -11,6 +11,7 @@ pub mod all_or_nothing;
 pub mod closed_locks;
 pub mod deadlock;
 pub mod deduplication;
+pub(crate) mod denied_copies;
 mod evidence;
 pub mod exclusion;
 pub mod expiry;

@@ -400,6 +400,11 @@ impl Client {
         Some(program.session_id())
     }
 
+    /// Each of its requests is a call of its own.
+    pub(crate) fn is_unary(&self) -> bool {
+        self.program.as_ref().is_some_and(|program| program.is_unary)
+    }
+
     /// What it waits for, for people.
     pub(crate) fn unanswered(&self) -> Vec<String> {
         let Some(program) = &self.program else { return Vec::new() };

@@ -139,6 +139,10 @@ impl FaultKind {
         kinds.iter().copied().filter(is_possible).collect()
     }
 
+    pub fn named(name: &str) -> Option<FaultKind> {
+        FaultKind::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
     pub fn name(self) -> &'static str {
         match self {
             FaultKind::IsolatedNode => "isolated-node",

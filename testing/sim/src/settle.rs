@@ -4,6 +4,7 @@
 use holdfast_core::RulesVersion;
 use holdfast_replica::GroupId;
 
+use crate::check::denied_copies::is_granted_to_denied_copy;
 use crate::history::RealTime;
 use crate::node::Node;
 use crate::world::World;
@@ -101,8 +102,12 @@ impl World {
             let group = client.group;
             let leader = self.leader(group).and_then(|leader| self.nodes[leader].replica(group));
             let Some(table) = leader.map(|replica| replica.table()) else { continue };
-            let summary = client.session().and_then(|session| table.session(session));
-            if let Some(summary) = summary.filter(|summary| summary.hold_count > 0) {
+            let Some(session) = client.session() else { continue };
+            let summary = table.session(session).filter(|summary| summary.hold_count > 0);
+            let history = self.recorder.history(group);
+            if let Some(summary) = summary
+                && !(client.is_unary() && is_granted_to_denied_copy(history, session))
+            {
                 left.push(format!("client {index} holds nothing, and its session {summary:?}"));
             }
         }

@@ -25,7 +25,7 @@ impl CoverageOf {
             if report.violations.is_empty() {
                 Ok(())
             } else {
-                complain(&report, self.seeds.minutes)
+                complain(&report, options)
             }
         })?;
         print(&total)?;

@@ -9,6 +9,8 @@ use clap::Args;
 use holdfast_sim::planted::{ALL, Mutant};
 use holdfast_sim::{FaultKind, Options, run_with};
 
+use super::seeds::replay_command;
+
 #[derive(Debug, Args)]
 pub(crate) struct Mutants {
     /// Plant only this one.
@@ -83,7 +85,8 @@ impl Mutants {
         for faults in tried {
             let found = (1..=last_seed).find_map(|seed| self.violation(seed, faults));
             if let Some(Finding { seed, what, .. }) = &found {
-                writeln!(io::stderr(), "seed {seed} under {faults:?}: {what}")?;
+                let again = replay_command(*seed, self.options(faults));
+                writeln!(io::stderr(), "seed {seed}: {what}\n  see it again: {again}")?;
             }
             clean &= found.is_none();
         }
@@ -97,10 +100,14 @@ impl Mutants {
         (1..=self.seeds).find_map(|seed| self.violation(seed, mutant.faults))
     }
 
+    fn options(&self, faults: &'static [FaultKind]) -> Options {
+        let length = Duration::from_secs(self.minutes * 60);
+        Options { length, faults, ..Options::default() }
+    }
+
     /// What is found in one run.
     fn violation(&self, seed: u64, faults: &'static [FaultKind]) -> Option<Finding> {
-        let length = Duration::from_secs(self.minutes * 60);
-        let report = run_with(seed, Options { length, faults, ..Options::default() });
+        let report = run_with(seed, self.options(faults));
         let mut checkers: Vec<_> = report.violations.iter().map(|found| found.checker).collect();
         checkers.sort_unstable();
         checkers.dedup();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use holdfast_sim::{Options, run_with};
 
-use super::seeds::complain;
+use super::seeds::{ChosenFaults, complain};
 
 #[derive(Debug, Args)]
 pub(crate) struct Replay {
@@ -16,12 +16,19 @@ pub(crate) struct Replay {
     /// How long things go wrong, in simulated minutes; as in the run that found it.
     #[arg(long, default_value_t = 20)]
     minutes: u64,
+    /// As in the run that found it.
+    #[arg(long)]
+    groups: Option<u32>,
+    #[command(flatten)]
+    faults: ChosenFaults,
 }
 
 impl Replay {
     pub(crate) fn execute(self) -> io::Result<ExitCode> {
         let length = Duration::from_secs(self.minutes * 60);
-        let report = run_with(self.seed, Options { length, readable: true, ..Options::default() });
+        let (groups, faults) = (self.groups, self.faults.kinds());
+        let options = Options { length, groups, faults, readable: true, ..Options::default() };
+        let report = run_with(self.seed, options);
         let mut out = BufWriter::new(io::stdout().lock());
         for line in &report.lines {
             writeln!(out, "{line}")?;
@@ -31,7 +38,7 @@ impl Replay {
         if report.violations.is_empty() {
             return Ok(ExitCode::SUCCESS);
         }
-        complain(&report, self.minutes)?;
+        complain(&report, options)?;
         Ok(ExitCode::FAILURE)
     }
 }

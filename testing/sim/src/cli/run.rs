@@ -30,7 +30,8 @@ impl Run {
         let (mut done, mut operations, mut faults, mut violations) = (0u64, 0, 0, 0);
         let mut simulated = Duration::ZERO;
         let mut bad_seeds = Vec::new();
-        self.seeds.run(self.seeds.options(), |report| {
+        let options = self.seeds.options();
+        self.seeds.run(options, |report| {
             done += 1;
             simulated += report.simulated;
             operations += report.operations;
@@ -38,7 +39,7 @@ impl Run {
             violations += report.violations.len();
             if !report.violations.is_empty() {
                 bad_seeds.push(report.seed);
-                complain(&report, self.seeds.minutes)?;
+                complain(&report, options)?;
             }
             if done.is_multiple_of(50) {
                 let (hours, passed) = (simulated.as_secs_f64() / 3_600.0, started.elapsed());

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
-use holdfast_sim::{Options, RunReport, run_with};
+use holdfast_sim::{FaultKind, Options, RunReport, run_with};
 
 #[derive(Debug, Args)]
 pub(crate) struct Seeds {
@@ -25,12 +25,39 @@ pub(crate) struct Seeds {
     /// How many groups each node runs; by the seed if it is not given.
     #[arg(long)]
     pub(crate) groups: Option<u32>,
+    #[command(flatten)]
+    faults: ChosenFaults,
+}
+
+/// What may go wrong.
+#[derive(Debug, Args)]
+pub(crate) struct ChosenFaults {
+    /// Only these kinds of faults go wrong; one that is named twice is twice as frequent.
+    #[arg(long, value_delimiter = ',', value_name = "FAULT,…", value_parser = fault_kind)]
+    faults: Vec<FaultKind>,
+}
+
+impl ChosenFaults {
+    /// They last as long as the process.
+    pub(crate) fn kinds(&self) -> &'static [FaultKind] {
+        match self.faults.is_empty() {
+            true => &FaultKind::ALL,
+            false => self.faults.clone().leak(),
+        }
+    }
+}
+
+fn fault_kind(name: &str) -> Result<FaultKind, String> {
+    FaultKind::named(name).ok_or_else(|| {
+        let names: Vec<&str> = FaultKind::ALL.into_iter().map(FaultKind::name).collect();
+        format!("there is no such fault; choose from {}", names.join(", "))
+    })
 }
 
 impl Seeds {
     pub(crate) fn options(&self) -> Options {
         let length = Duration::from_secs(self.minutes * 60);
-        Options { length, groups: self.groups, ..Options::default() }
+        Options { length, groups: self.groups, faults: self.faults.kinds(), ..Options::default() }
     }
 
     /// Runs them all; `each` sees every report once.
@@ -61,7 +88,7 @@ impl Seeds {
 }
 
 /// Says what is wrong with a seed, and how to see it again.
-pub(crate) fn complain(report: &RunReport, minutes: u64) -> io::Result<()> {
+pub(crate) fn complain(report: &RunReport, options: Options) -> io::Result<()> {
     let mut err = io::stderr().lock();
     for violation in report.violations.iter().take(10) {
         writeln!(err, "seed {}: {}: {}", report.seed, violation.checker, violation.what)?;
@@ -69,9 +96,21 @@ pub(crate) fn complain(report: &RunReport, minutes: u64) -> io::Result<()> {
     if report.violations.len() > 10 {
         writeln!(err, "seed {}: and {} more", report.seed, report.violations.len() - 10)?;
     }
-    writeln!(
-        err,
-        "  see it again: cargo run --release -p holdfast-sim -- replay --seed {} --minutes {minutes}",
-        report.seed
+    writeln!(err, "  see it again: {}", replay_command(report.seed, options))
+}
+
+/// The command that shows a seed again.
+pub(crate) fn replay_command(seed: u64, options: Options) -> String {
+    let minutes = options.length.as_secs() / 60;
+    let groups = options.groups.map(|groups| format!(" --groups {groups}")).unwrap_or_default();
+    let faults = match options.faults == FaultKind::ALL {
+        true => String::new(),
+        false => {
+            let names: Vec<&str> = options.faults.iter().map(|kind| kind.name()).collect();
+            format!(" --faults {}", names.join(","))
+        }
+    };
+    format!(
+        "cargo run --profile optimised -p holdfast-sim -- replay --seed {seed} --minutes {minutes}{groups}{faults}"
     )
 }
