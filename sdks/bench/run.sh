@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What a lock costs one program of each language: this library, and that language's usual clients of etcd and Redis.
 #
-#     cargo build --release && sdks/bench/run.sh            # or only some: sdks/bench/run.sh go java
+#     cargo build --profile dist && sdks/bench/run.sh            # or only some: sdks/bench/run.sh go java
 #
 # One client takes and gives back a lock that no other client wants. The services take turns (TURNS, by default 7, of
 # OPERATIONS, by default 400); each figure is the median of the turns. All languages meet the same servers, which
@@ -42,7 +42,7 @@ if [ "${HOLDFAST_ENDPOINTS:-}" = "" ] || [ "${ETCD_ENDPOINT:-}" = "" ]; then
         echo "bench: installing what $language needs" >&2
         "install_$language"
     done
-    exec python3 "$here/servers.py" --holdfast "${HOLDFAST_BIN:-$root/target/release/holdfast}" -- \
+    exec python3 "$here/servers.py" --holdfast "${HOLDFAST_BIN:-$root/target/dist/holdfast}" -- \
         "${BASH_SOURCE[0]}" "${languages[@]}"
 fi
 

@@ -1,6 +1,6 @@
 """Starts three nodes of Holdfast, three of etcd and one Redis on loopback, and runs a command beside them.
 
-    python3 sdks/bench/servers.py --holdfast target/release/holdfast -- COMMAND
+    python3 sdks/bench/servers.py --holdfast target/dist/holdfast -- COMMAND
 
 The command finds them by HOLDFAST_ENDPOINTS, ETCD_ENDPOINT (the node that leads: a client of it needs no forwarding) and
 REDIS_ADDRESS. Holdfast and etcd write each operation to the disks of a majority; Redis keeps nothing. `etcd` and

@@ -2,7 +2,7 @@
 //!
 //! Between two calls other memory is used, as a node does: what it finds in its caches is not the sessions.
 //!
-//! `cargo run --release -p holdfast-core --example heartbeats`
+//! `cargo run --profile optimised -p holdfast-core --example heartbeats`
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "it is a program for people")]
 

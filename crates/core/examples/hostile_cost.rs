@@ -1,7 +1,7 @@
 //! What one client can make a single command cost. Each case is doubled in size until it takes too long:
 //! a cost that grows with the square of what one session may have stops every replica of the group.
 //!
-//! `cargo run --release -p holdfast-core --example hostile_cost`
+//! `cargo run --profile optimised -p holdfast-core --example hostile_cost`
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "it is a program for people")]
 

@@ -4,7 +4,7 @@
 //! (with the search for cycles), and to hand the lock over. Both sizes in turn, several rounds, medians; the
 //! ratio is what counts.
 //!
-//! `cargo run --release -p holdfast-core --example long_queue`
+//! `cargo run --profile optimised -p holdfast-core --example long_queue`
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "it is a program for people")]
 

@@ -1,6 +1,6 @@
 //! What a held lock costs, and what is left when it is given back.
 //!
-//! `cargo run --release -p holdfast-core --example memory`
+//! `cargo run --profile optimised -p holdfast-core --example memory`
 
 #![allow(
     clippy::print_stdout,

@@ -1,6 +1,6 @@
 //! What a snapshot of half a million held locks costs: to write it a slice at a time, and to read it back.
 //!
-//! `cargo run --release -p holdfast-core --example snapshot_cost`
+//! `cargo run --profile optimised -p holdfast-core --example snapshot_cost`
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "it is a program for people")]
 

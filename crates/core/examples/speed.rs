@@ -1,6 +1,6 @@
 //! What one acquire and release cost the table, empty and with half a million other locks held.
 //!
-//! `cargo run --release -p holdfast-core --example speed`
+//! `cargo run --profile optimised -p holdfast-core --example speed`
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "it is a program for people")]
 

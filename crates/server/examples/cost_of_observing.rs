@@ -1,7 +1,7 @@
 //! What each who looks at events costs, in nanoseconds of CPU time for one event.
 //!
 //! ```text
-//! cargo run --release -p holdfast-server --example cost_of_observing [EVENTS]
+//! cargo run --profile optimised -p holdfast-server --example cost_of_observing [EVENTS]
 //! ```
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "it is run by hand")]
