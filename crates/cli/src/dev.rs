@@ -37,6 +37,7 @@ const READY_PATIENCE: Duration = Duration::from_secs(10);
   holdfast dev
   holdfast dev --nodes 1 --data-dir ./data     # keeps its locks over a restart
   holdfast dev --port 8420
+  holdfast dev --groups 4                      # four Raft groups, each with a leader of its own
   holdfast dev --secure --data-dir ./secure    # then: HOLDFAST_CONFIG=./secure/client.toml holdfast ls")]
 pub(crate) struct DevArgs {
     /// The number of nodes, 1 to 7. An odd number is best.
@@ -62,6 +63,18 @@ pub(crate) struct DevArgs {
     /// clients in the data directory.
     #[arg(long)]
     secure: bool,
+    /// Divides the locks over so many Raft groups, 1 to 64, each with a leader of its own. With more than 1 this is a
+    /// preview: see docs/scale.md for what does not work yet.
+    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 1, value_parser = group_count,
+          conflicts_with = "secure")]
+    groups: u32,
+}
+
+fn group_count(text: &str) -> Result<u32, &'static str> {
+    match text.parse() {
+        Ok(count @ 1..=64) => Ok(count),
+        _ => Err("must be 1 to 64, e.g. 4"),
+    }
 }
 
 fn node_count(text: &str) -> Result<usize, &'static str> {
@@ -107,10 +120,12 @@ pub(crate) async fn run(args: DevArgs) -> Result<ExitCode, Problem> {
         })?),
     };
     check_ports(args.port, args.nodes)?;
-    let shape = ClusterShape { nodes: args.nodes, port: args.port, secure: args.secure };
+    let (nodes, port, secure, groups) = (args.nodes, args.port, args.secure, args.groups);
+    let shape = ClusterShape { nodes, port, secure, groups };
     shape.check(data_dir.path())?;
     let mut configs = NodeConfig::dev_cluster(args.nodes, data_dir.path(), args.port)
         .map_err(|error| Problem::new(Code::Usage, error.to_string()))?;
+    configs.iter_mut().for_each(|config| config.groups = args.groups);
     if args.no_http {
         configs.iter_mut().for_each(|config| config.set_http(None));
     }
@@ -137,8 +152,11 @@ pub(crate) async fn run(args: DevArgs) -> Result<ExitCode, Problem> {
         steps.say(&format!("node {} listens on {}", nodes.len() + 1, node.client_address()));
         nodes.push(node);
     }
-    steps.say("the nodes elect a leader");
-    output::data_to_stdout(&welcome(&nodes, &data_dir, secured.as_ref()))?;
+    steps.say(match args.groups {
+        1 => "the nodes elect a leader",
+        _ => "the nodes elect a leader for each group",
+    });
+    output::data_to_stdout(&welcome(&nodes, &data_dir, secured.as_ref(), args.groups))?;
     let is_ready = tokio::select! {
         () = all_serving(&nodes, &data_dir) => true,
         () = stop.received() => false,
@@ -148,7 +166,10 @@ pub(crate) async fn run(args: DevArgs) -> Result<ExitCode, Problem> {
         if let Some(secured) = &secured {
             secured.make_administrators().await?;
         }
-        steps.say("a leader is elected, and all nodes serve clients");
+        steps.say(match args.groups {
+            1 => "a leader is elected, and all nodes serve clients",
+            _ => "all leaders are elected, and all nodes serve clients",
+        });
         output::data_to_stdout("ready\n")?;
     }
     let outcome = run_until_stopped(nodes, stop).await;
@@ -233,7 +254,12 @@ async fn run_until_stopped(nodes: Vec<Node>, mut stop: StopSignal) -> Result<Exi
     failure.map_or(Ok(ExitCode::SUCCESS), |reason| Err(server::stopped_by_itself(&reason)))
 }
 
-fn welcome(nodes: &[Node], data_dir: &DataDir, secured: Option<&SecuredCluster>) -> String {
+fn welcome(
+    nodes: &[Node],
+    data_dir: &DataDir,
+    secured: Option<&SecuredCluster>,
+    groups: u32,
+) -> String {
     let mut text = String::new();
     let addresses: Vec<String> =
         nodes.iter().map(|node| node.client_address().to_string()).collect();
@@ -262,11 +288,15 @@ fn welcome(nodes: &[Node], data_dir: &DataDir, secured: Option<&SecuredCluster>)
         None => format!("HOLDFAST_ENDPOINTS={}", addresses.join(",")),
     };
     // A program of a secured cluster needs three files more: the guide shows it.
-    let programs = match secured {
-        Some(_) => {
+    let programs = match (secured, groups) {
+        (Some(_), _) => {
             "Programs show the certificate that this file names: see docs/security.md\n".to_owned()
         }
-        None => lines_of_programs(addresses.first().map_or("", String::as_str)),
+        (None, 1) => lines_of_programs(addresses.first().map_or("", String::as_str)),
+        (None, groups) => format!(
+            "{groups} groups: a preview. This command and the Rust library know several groups, the other libraries do \
+             not yet: see docs/scale.md\n"
+        ),
     };
     text + &format!(
         "{kept}\n{}\nTry in another terminal:\n  export {variable}\n  \

@@ -63,7 +63,8 @@ pub struct Unary {
     timeout: Duration,
     waits_for_rates: bool,
     tier: Tier,
-    group: GroupId,
+    /// None: all groups.
+    group: Option<GroupId>,
 }
 
 /// The numbers of a call that changes a lock.
@@ -125,8 +126,7 @@ impl Unary {
 
     pub(crate) fn to(nodes: KnownNodes, transport: Transport) -> Unary {
         let (leader, timeout, tier) = (String::new(), DEFAULT_TIMEOUT, Tier::default());
-        let group = GroupId::ROOT;
-        Unary { nodes, transport, leader, timeout, waits_for_rates: true, tier, group }
+        Unary { nodes, transport, leader, timeout, waits_for_rates: true, tier, group: None }
     }
 
     /// Reaches the nodes with TLS, and in no other way. The files are read at once.
@@ -177,13 +177,18 @@ impl Unary {
         self
     }
 
-    /// In which group of the cluster sessions are opened, kept alive and closed by these calls; in the root group, 1, by
-    /// default. The other calls find their group by the name of the lock. A session has to be open in the group of a lock
-    /// before it can acquire the lock. Each group ends it on its own.
+    /// In which group of the cluster sessions are opened, kept alive and closed by these calls; in all groups by default.
+    /// The other calls find their group by the name of the lock. A session has to be open in the group of a lock before it
+    /// can acquire the lock. Each group ends it on its own.
     #[must_use]
     pub fn in_group(mut self, group: u32) -> Unary {
-        self.group = GroupId::from_wire(group);
+        self.group = Some(GroupId::from_wire(group));
         self
+    }
+
+    /// As requests have it: 0 means all groups.
+    fn group_on_wire(&self) -> u32 {
+        self.group.map_or(0, GroupId::number)
     }
 
     /// Of the lock in both tiers, whatever the [tier](Unary::tier) of these calls.
@@ -294,7 +299,7 @@ impl Unary {
             ttl_ms: whole_ms(ttl),
             linger_ms: linger.map(whole_ms),
             owner: Some(owner),
-            group: self.group.to_wire(),
+            group: self.group_on_wire(),
         };
         self.call(Duration::ZERO, request, |mut node, request| async move {
             node.open_session(request).await
@@ -312,7 +317,7 @@ impl Unary {
             session_id: session.to_secret_text(),
             request_id,
             acked_through: 0,
-            group: self.group.to_wire(),
+            group: self.group_on_wire(),
         };
         self.call(Duration::ZERO, request, |mut node, request| async move {
             node.keep_alive(request).await
@@ -327,7 +332,7 @@ impl Unary {
         sessions: &[SessionId],
     ) -> Result<v1::KeepAliveManyResponse, CallError> {
         let session_ids = sessions.iter().map(|session| session.to_secret_text()).collect();
-        let request = v1::KeepAliveManyRequest { session_ids, group: self.group.to_wire() };
+        let request = v1::KeepAliveManyRequest { session_ids, group: self.group_on_wire() };
         self.call(Duration::ZERO, request, |mut node, request| async move {
             node.keep_alive_many(request).await
         })
@@ -339,7 +344,7 @@ impl Unary {
         session: SessionId,
         request_id: u64,
     ) -> Result<v1::CloseSessionResponse, CallError> {
-        let (session_id, group) = (session.to_secret_text(), self.group.to_wire());
+        let (session_id, group) = (session.to_secret_text(), self.group_on_wire());
         let request = v1::CloseSessionRequest { session_id, request_id, group };
         self.call(Duration::ZERO, request, |mut node, request| async move {
             node.close_session(request).await

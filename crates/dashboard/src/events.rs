@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use axum::http::HeaderMap;
 use axum::response::Response;
+use holdfast_proto::WatchPositions;
 use holdfast_proto::v1::{EventPosition, Reason, WatchEvent, WatchFrame, WatchRequest};
 use serde::Deserialize;
 use serde_json::json;
@@ -41,12 +42,13 @@ pub(crate) async fn serve<S: Source>(
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok());
     let after = last.and_then(position);
     let (sse, response) = stream::open(&dashboard.streams)?;
-    let request = WatchRequest { prefix: ask.prefix, after, without_snapshot: after.is_none() };
+    let mut positions = WatchPositions::default();
+    positions.note(after);
     let sender = EventSender { sse, kinds, second: Instant::now(), sent: 0, skipped: 0 };
     tokio::spawn(async move {
         let gone = sender.sse.closed();
         tokio::select! {
-            _ = follow(dashboard, request, sender) => {}
+            _ = follow(dashboard, ask.prefix, positions, sender) => {}
             () = gone => {}
         }
     });
@@ -55,19 +57,22 @@ pub(crate) async fn serve<S: Source>(
 
 async fn follow<S: Source>(
     dashboard: Dashboard<S>,
-    mut request: WatchRequest,
+    prefix: String,
+    mut positions: WatchPositions,
     mut sender: EventSender,
 ) -> Result<(), CutOff> {
     loop {
-        let ended = match dashboard.source.watch(request.clone()).await {
+        let (prefix, without_snapshot) = (prefix.clone(), positions.is_empty());
+        let request =
+            positions.add_to(WatchRequest { prefix, without_snapshot, ..Default::default() });
+        let ended = match dashboard.source.watch(request).await {
             Err(failure) => failure,
             Ok(mut frames) => {
                 sender.sse.send_event("watching", "", &json!({})).await?;
                 loop {
                     match frames.next().await {
                         Some(Ok(frame)) => {
-                            request.after = frame.position.or(request.after);
-                            request.without_snapshot = request.after.is_none();
+                            positions.note(frame.position);
                             sender.send_frame(frame).await?;
                         }
                         Some(Err(failure)) => break failure,
@@ -77,7 +82,7 @@ async fn follow<S: Source>(
             }
         };
         if matches!(ended.reason(), Reason::Compacted | Reason::SlowReader) {
-            request = WatchRequest { after: None, without_snapshot: true, ..request };
+            positions.clear();
             sender.sse.send_event("gap", "", &json!({})).await?;
         } else {
             let words = json!({ "words": ended.message });

@@ -16,7 +16,7 @@ pub const STATUS_SHOWN_MAX: usize = 10;
 /// The locks that one part of a search reads, so that other callers do not wait long.
 const SEARCHED_LOCKS_MAX: usize = 1_000;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Query {
     Status {
         name: LockName,

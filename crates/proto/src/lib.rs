@@ -7,7 +7,7 @@
 //! - [`AccessToken`]: the secret by which a client proves who it is.
 //! - [`failure`]: a typed [`v1::Failure`] carried by a gRPC status, and back.
 //! - [`GroupMap`]: which group owns which slots, checked.
-//! - [`v1::WatchFrame`]: the one message that is not generated.
+//! - [`v1::WatchFrame`]: the one message that is not generated. [`WatchPositions`]: after what a watch goes on.
 //! - [`codec`]: answers a message that cannot be decoded as the caller's mistake.
 //! - [`plain`]: a session's stream without HTTP/2.
 //! - [`decode`], [`encode`]: between the messages and the lock table's own types.
@@ -23,12 +23,14 @@ mod hex;
 pub mod plain;
 mod session_id;
 mod watch_frame;
+mod watch_positions;
 
 pub use access_token::{AccessToken, ParseAccessTokenError, same_digest};
 pub use group_map::{GROUPS_MAX, GroupMap, InvalidGroupMap};
 pub use holdfast_core::{SLOTS, Slot};
 pub use holdfast_fence::{Fence, Guarantee, ParseFenceError, TOKEN_LIMIT, name_hash};
 pub use session_id::{ParsePublicSessionIdError, ParseSessionIdError, PublicSessionId, SessionId};
+pub use watch_positions::WatchPositions;
 
 /// The client API, package `holdfast.v1`.
 #[allow(

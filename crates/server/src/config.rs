@@ -115,6 +115,9 @@ pub struct NodeConfig {
     /// are not finished: see `check_groups` for what they exclude.
     #[serde(skip, default = "defaults::groups")]
     pub groups: u32,
+    /// Whether the leaders of several groups are spread over the nodes. For tests, which choose the leaders.
+    #[serde(skip, default = "defaults::spreads_leaders")]
+    pub spreads_leaders: bool,
     /// The first members, this node included; those who come later are in the cluster's log. A node that
     /// joins lists itself alone.
     pub nodes: Vec<MemberConfig>,
@@ -278,6 +281,7 @@ impl NodeConfig {
                 connections: ConnectionsConfig::default(),
                 kafka: None,
                 groups: defaults::groups(),
+                spreads_leaders: defaults::spreads_leaders(),
                 nodes: nodes.clone(),
             })
             .collect();
@@ -331,6 +335,10 @@ fn timing(tick_ms: u64, election_ticks: u64) -> Timing {
 }
 
 mod defaults {
+    pub(super) fn spreads_leaders() -> bool {
+        true
+    }
+
     pub(super) fn groups() -> u32 {
         1
     }

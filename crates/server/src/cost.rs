@@ -16,6 +16,7 @@ use prost::Message;
 use crate::audit::{AuditFile, AuditSettings, Lines};
 use crate::events::{EventRing, Position};
 use crate::rpc::encode_events;
+use holdfast_replica::GroupId;
 use holdfast_service::VisibleNames;
 
 const SESSIONS: u64 = 8;
@@ -38,7 +39,7 @@ pub struct Observed {
 
 impl Observed {
     pub fn new(file: PathBuf) -> Observed {
-        let ring = Arc::new(EventRing::new(EVENTS_KEPT));
+        let ring = Arc::new(EventRing::of_root(EVENTS_KEPT));
         let lines = Lines::new(&ring);
         ring.restart_after(0);
         let opened = (0..SESSIONS).map(|number| {
@@ -61,7 +62,7 @@ impl Observed {
             ring,
             lines,
             file,
-            position: Position::end_of(0),
+            position: Position::end_of(GroupId::FIRST, 0),
             next_index: 2,
             frame: Vec::new(),
         };

@@ -1,4 +1,4 @@
-//! The ring of recent events, kept on every replica.
+//! The recent events of each group, kept in a ring on every replica.
 //!
 //! The shard records the events of a turn in one step, as one batch that all readers share. Readers follow at their own
 //! pace (`pace.rs`) and never delay the shard. The ring is bounded by number and by bytes. A reader that falls behind
@@ -41,16 +41,18 @@ const EVENTS_PER_LOOK: usize = 1_024;
 /// A bound, because the shard may record faster than the reader reads.
 const LOOKS_MAX: usize = 1_024;
 
-/// An entry of the log, and the number of an event in it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+/// An entry of a group's log, and the number of an event in it. Positions of different groups have no order that means
+/// anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Position {
+    pub(crate) group: GroupId,
     pub(crate) index: u64,
     pub(crate) number: u32,
 }
 
 impl From<Position> for EventPosition {
-    fn from(Position { index, number }: Position) -> EventPosition {
-        EventPosition { group: GroupId::FIRST.0, index, number }
+    fn from(Position { group, index, number }: Position) -> EventPosition {
+        EventPosition { group: group.0, index, number }
     }
 }
 
@@ -96,8 +98,14 @@ pub(crate) struct SessionOwner {
 
 type Sessions = Arc<Vec<(PublicSessionId, SessionOwner)>>;
 
+/// The rings of all groups, in the order of their numbers.
+#[derive(Clone, Debug)]
+pub(crate) struct EventRings(Arc<[Arc<EventRing>]>);
+
+/// The recent events of one group.
 #[derive(Debug)]
 pub(crate) struct EventRing {
+    group: GroupId,
     ring: Mutex<Ring>,
     news: watch::Sender<Position>,
 }
@@ -105,6 +113,7 @@ pub(crate) struct EventRing {
 #[derive(Debug)]
 struct Ring {
     events_max: usize,
+    bytes_max: usize,
     batches: VecDeque<Batch>,
     /// So many of the first batch are forgotten.
     forgotten: usize,
@@ -121,19 +130,54 @@ struct Ring {
 }
 
 impl Position {
+    /// Before the first entry.
+    pub(crate) fn start_of(group: GroupId) -> Position {
+        Position { group, index: 0, number: 0 }
+    }
+
     /// After everything in this entry.
-    pub(crate) fn end_of(index: u64) -> Position {
-        Position { index, number: u32::MAX }
+    pub(crate) fn end_of(group: GroupId, index: u64) -> Position {
+        Position { group, index, number: u32::MAX }
+    }
+}
+
+impl EventRings {
+    /// With room for so many events in all rings together, or fewer if they are large.
+    pub(crate) fn new(
+        groups: impl ExactSizeIterator<Item = GroupId>,
+        events_max: u64,
+    ) -> EventRings {
+        let count = groups.len().max(1);
+        let share = events_max / count as u64;
+        EventRings(
+            groups.map(|group| Arc::new(EventRing::new(group, share, BYTES_MAX / count))).collect(),
+        )
+    }
+
+    /// The ring of a group of this cluster.
+    pub(crate) fn of(&self, group: GroupId) -> &Arc<EventRing> {
+        let place = (group.0 as usize).checked_sub(1);
+        place.and_then(|place| self.0.get(place)).unwrap_or_else(|| self.root())
+    }
+
+    /// The ring of the root group.
+    pub(crate) fn root(&self) -> &Arc<EventRing> {
+        &self.0[0]
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<EventRing>> {
+        self.0.iter()
     }
 }
 
 impl EventRing {
     /// With room for so many, or fewer if they are large.
-    pub(crate) fn new(events_max: u64) -> EventRing {
+    fn new(group: GroupId, events_max: u64, bytes_max: usize) -> EventRing {
         let events_max = usize::try_from(events_max).unwrap_or(usize::MAX);
-        let complete_after = Position::default();
+        let complete_after = Position::start_of(group);
         let ring = Ring {
             events_max,
+            bytes_max,
             batches: VecDeque::new(),
             forgotten: 0,
             events: 0,
@@ -143,7 +187,12 @@ impl EventRing {
             complete_after,
             sessions: Vec::new(),
         };
-        EventRing { ring: Mutex::new(ring), news: watch::Sender::new(complete_after) }
+        EventRing { group, ring: Mutex::new(ring), news: watch::Sender::new(complete_after) }
+    }
+
+    /// A ring of the root group alone.
+    pub(crate) fn of_root(events_max: u64) -> EventRing {
+        EventRing::new(GroupId::FIRST, events_max, BYTES_MAX)
     }
 
     /// The events of a turn, in order, and what the log has counted with them.
@@ -161,7 +210,7 @@ impl EventRing {
             let piece = events.by_ref().take(BATCH_EVENTS_MAX);
             let batch = piece.map(|(index, at, event)| {
                 let number = if last.index == index.0 { last.number.wrapping_add(1) } else { 0 };
-                last = Position { index: index.0, number };
+                last = Position { group: self.group, index: index.0, number };
                 ring.bytes += weight(&event);
                 let serial = ring.recorded;
                 ring.recorded += u64::from(event.is_publishable());
@@ -186,9 +235,10 @@ impl EventRing {
         ring.batches.clear();
         (ring.forgotten, ring.events, ring.bytes) = (0, 0, 0);
         ring.publication = None;
-        ring.complete_after = Position::end_of(index);
+        let end = Position::end_of(self.group, index);
+        ring.complete_after = end;
         drop(ring);
-        self.news.send_replace(Position::end_of(index));
+        self.news.send_replace(end);
     }
 
     /// The next events after a position, at most so many.
@@ -310,7 +360,7 @@ impl Ring {
     }
 
     fn forget_oldest(&mut self) {
-        while self.events > self.events_max || self.bytes > BYTES_MAX {
+        while self.events > self.events_max || self.bytes > self.bytes_max {
             let Some(oldest) = self.batches.front().and_then(|batch| batch.get(self.forgotten))
             else {
                 return;
@@ -371,7 +421,7 @@ mod tests {
     const ROOM: u64 = 1_000;
 
     fn ring_after(index: u64) -> EventRing {
-        let ring = EventRing::new(ROOM);
+        let ring = EventRing::of_root(ROOM);
         ring.restart_after(index);
         ring
     }
@@ -386,32 +436,38 @@ mod tests {
         let ring = ring_after(4);
         ring.record(&mut happened([5, 5]), 0, None);
         ring.record(&mut happened([5, 7]), 0, None);
-        assert_eq!(positions(&ring, Position::end_of(4)), [(5, 0), (5, 1), (5, 2), (7, 0)]);
-        assert_eq!(positions(&ring, Position { index: 5, number: 1 }), [(5, 2), (7, 0)]);
-        assert_eq!(positions(&ring, Position::end_of(5)), [(7, 0)]);
-        assert_eq!(*ring.news().borrow(), Position { index: 7, number: 0 });
+        assert_eq!(
+            positions(&ring, Position::end_of(GroupId::FIRST, 4)),
+            [(5, 0), (5, 1), (5, 2), (7, 0)]
+        );
+        assert_eq!(
+            positions(&ring, Position { group: GroupId::FIRST, index: 5, number: 1 }),
+            [(5, 2), (7, 0)]
+        );
+        assert_eq!(positions(&ring, Position::end_of(GroupId::FIRST, 5)), [(7, 0)]);
+        assert_eq!(*ring.news().borrow(), Position { group: GroupId::FIRST, index: 7, number: 0 });
     }
 
     #[test]
     fn events_before_the_start_or_a_snapshot_are_compacted() {
         let ring = ring_after(4);
         ring.record(&mut happened([5]), 0, None);
-        assert_eq!(ring.after(Position::end_of(3), 9).unwrap_err(), Compacted);
+        assert_eq!(ring.after(Position::end_of(GroupId::FIRST, 3), 9).unwrap_err(), Compacted);
         ring.restart_after(20);
-        assert_eq!(ring.after(Position::end_of(19), 9).unwrap_err(), Compacted);
-        assert!(positions(&ring, Position::end_of(20)).is_empty());
+        assert_eq!(ring.after(Position::end_of(GroupId::FIRST, 19), 9).unwrap_err(), Compacted);
+        assert!(positions(&ring, Position::end_of(GroupId::FIRST, 20)).is_empty());
         ring.record(&mut happened([21]), 0, None);
-        assert_eq!(positions(&ring, Position::end_of(20)), [(21, 0)]);
+        assert_eq!(positions(&ring, Position::end_of(GroupId::FIRST, 20)), [(21, 0)]);
     }
 
     #[test]
     fn a_reader_that_falls_behind_gets_an_error_and_the_ring_stays_bounded() {
         let ring = ring_after(0);
-        let reader = Position { index: 1, number: 0 };
+        let reader = Position { group: GroupId::FIRST, index: 1, number: 0 };
         ring.record(&mut happened(1..=ROOM), 0, None);
-        assert!(ring.keeps(Position::end_of(0)));
+        assert!(ring.keeps(Position::end_of(GroupId::FIRST, 0)));
         ring.record(&mut happened([ROOM + 1]), 0, None);
-        assert!(!ring.keeps(Position::end_of(0)) && ring.keeps(reader));
+        assert!(!ring.keeps(Position::end_of(GroupId::FIRST, 0)) && ring.keeps(reader));
         ring.record(&mut happened([ROOM + 2]), 0, None);
         assert_eq!(ring.after(reader, 1).unwrap_err(), Compacted);
         assert_eq!(ring.lock().events as u64, ROOM);

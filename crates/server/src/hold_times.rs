@@ -48,6 +48,7 @@ pub(crate) fn of(events: &EventRing, name: &str) -> Option<HoldTimes> {
 mod tests {
     use holdfast_core::command::Mode;
     use holdfast_core::{ActorId, FenceToken, LockName, LogIndex};
+    use holdfast_replica::GroupId;
 
     use super::*;
     use crate::events::Position;
@@ -79,7 +80,7 @@ mod tests {
 
     #[test]
     fn only_holds_of_this_lock_that_began_and_ended_count() {
-        let ring = EventRing::new(1_000);
+        let ring = EventRing::of_root(1_000);
         ring.restart_after(0);
         assert_eq!(of(&ring, "a"), None);
         hold(&ring, "b", 1, 1, 900);
@@ -93,12 +94,12 @@ mod tests {
 
     #[test]
     fn forgotten_holds_do_not_count() {
-        let ring = EventRing::new(3);
+        let ring = EventRing::of_root(3);
         ring.restart_after(0);
         hold(&ring, "a", 1, 10, 1_000);
         hold(&ring, "a", 2, 2_000, 2_005);
         let times = HoldTimes { holds: 1, median_ms: 5, longest_ms: 5 };
         assert_eq!(of(&ring, "a"), Some(times));
-        assert!(ring.keeps(Position { index: 10, number: 0 }));
+        assert!(ring.keeps(Position { group: GroupId::FIRST, index: 10, number: 0 }));
     }
 }

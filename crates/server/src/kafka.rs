@@ -78,7 +78,7 @@ impl Publisher {
             metrics,
             lines,
             elections: Elections::default(),
-            noted: Position::default(),
+            noted: Position::start_of(GroupId::FIRST),
         }
     }
 

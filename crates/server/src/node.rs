@@ -21,7 +21,7 @@ use crate::audit::{Audit, AuditFileError, AuditNotes, AuditSettings};
 use crate::config::{Address, ConfigError, NodeConfig, TracingConfig};
 use crate::connections::{Connections, Descriptors, PortLimits, TooFewDescriptors};
 use crate::efficiency_tier::{self, EfficiencyTier};
-use crate::events::EventRing;
+use crate::events::EventRings;
 use crate::http;
 use crate::identity::{Identity, IdentityError};
 use crate::initial_members::{self, InitialMembersError};
@@ -247,7 +247,8 @@ impl Node {
         }
         let links = PeerLinks::start(&handshake, &shard, &mut tasks);
 
-        let events = Arc::new(EventRing::new(config.events_kept));
+        let spreads_leaders = config.spreads_leaders;
+        let events = EventRings::new(membership.groups.all(), config.events_kept);
         let memory = Arc::new(EfficiencyTier::counting(Arc::clone(&metrics.efficiency)));
         tasks.spawn(efficiency_tier::keep_time(Arc::clone(&memory)));
         let watchdog = Arc::new(LoopWatchdog::new());
@@ -268,7 +269,7 @@ impl Node {
                     bytes_max: audit.file_bytes,
                     kept: audit.files_kept,
                 };
-                let (events, metrics) = (Arc::clone(&events), Arc::clone(&metrics));
+                let (events, metrics) = (Arc::clone(events.root()), Arc::clone(&metrics));
                 let electorate = membership.watch_electorate();
                 let (notes, gate) = (Arc::clone(notes), Arc::clone(&audit_gate));
                 let shard = shard.clone();
@@ -277,12 +278,12 @@ impl Node {
             _ => None,
         };
         let publisher = config.kafka.clone().map(|kafka| {
-            let (events, metrics) = (Arc::clone(&events), Arc::clone(&metrics));
+            let (events, metrics) = (Arc::clone(events.root()), Arc::clone(&metrics));
             Publisher::new(kafka, &config.cluster, events, shard.clone(), metrics)
         });
         let shard_end = {
             let membership = Arc::clone(&membership);
-            let events = Arc::clone(&events);
+            let events = events.clone();
             let watchdog = Arc::clone(&watchdog);
             let metrics = Arc::clone(&metrics);
             let memory = Arc::clone(&memory);
@@ -352,6 +353,9 @@ impl Node {
             .with_traces(traces.clone())
             .with_audit(notes.clone())
         };
+        if spreads_leaders {
+            tasks.spawn(rpc::keep_balanced(rpc.clone()));
+        }
         if let Some((reset, data_dir)) = access_reset {
             tasks.spawn(rpc.clone().carry_out_reset(reset, data_dir));
         }

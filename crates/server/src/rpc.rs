@@ -25,15 +25,18 @@ mod credentials;
 mod dashboard;
 mod door;
 mod election;
+mod every_group;
 mod failure;
 mod forward;
 mod forwarded;
 mod grpc;
 mod hang_up;
 mod keep_alive_many;
+mod leader_balance;
 mod leader_search;
 mod list_search;
 mod members;
+mod merged_pages;
 mod message_sizes;
 mod operator;
 mod proclaim;
@@ -76,7 +79,7 @@ use self::members::Members;
 use self::stream::Outgoing;
 use crate::audit::AuditNotes;
 use crate::efficiency_tier::EfficiencyTier;
-use crate::events::EventRing;
+use crate::events::EventRings;
 use crate::membership::Membership;
 use crate::metrics::Metrics;
 use crate::peers::PeerLinks;
@@ -87,6 +90,7 @@ use crate::traces::Traces;
 pub(crate) use self::credentials::{authenticate, bearer, identity_of, shown};
 pub(crate) use self::dashboard::DashboardSource;
 pub(crate) use self::forwarded::Forwarded;
+pub(crate) use self::leader_balance::keep_balanced;
 pub(crate) use self::serve::serve;
 pub(crate) use self::watch::encode_events;
 
@@ -99,7 +103,7 @@ pub(crate) struct Rpc {
     forwarding: Arc<Forwarding>,
     members: Arc<Members>,
     leader_search: LeaderSearch,
-    events: Arc<EventRing>,
+    events: EventRings,
     metrics: Arc<Metrics>,
     stopping: Stopping,
     /// For backups: each costs memory as large as the state.
@@ -120,7 +124,7 @@ impl Rpc {
         shard: ShardHandle,
         membership: Arc<Membership>,
         links: PeerLinks,
-        events: Arc<EventRing>,
+        events: EventRings,
         memory: Arc<EfficiencyTier>,
         metrics: Arc<Metrics>,
         stopping: Stopping,

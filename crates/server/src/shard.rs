@@ -52,7 +52,7 @@ pub use self::start::ShardError;
 pub(crate) use self::start::{Channels, replica_config, start};
 use crate::boot_clock;
 use crate::efficiency_tier::EfficiencyTier;
-use crate::events::EventRing;
+use crate::events::EventRings;
 use crate::loop_watchdog::LoopWatchdog;
 use crate::membership::Membership;
 use crate::metrics::Metrics;
@@ -102,7 +102,7 @@ struct Shard {
     membership: Arc<Membership>,
     leadership: Leaderships,
     elections: BTreeMap<GroupId, LastElection>,
-    events: Arc<EventRing>,
+    events: EventRings,
     /// Whether an audit file or Kafka needs the owners of all sessions after a snapshot was installed: the events that
     /// named them were skipped.
     tells_owners: bool,

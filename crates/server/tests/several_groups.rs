@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use holdfast_core::Slot;
@@ -12,21 +13,24 @@ use holdfast_proto::v1::cluster_service_client::ClusterServiceClient;
 use holdfast_proto::v1::operator_service_client::OperatorServiceClient;
 use holdfast_proto::v1::watch_service_client::WatchServiceClient;
 use holdfast_proto::v1::{
-    AcquireAllRequest, AddNodeRequest, ClusterStatusRequest, Failure, FreezeRequest,
-    HistoryRequest, Intervention, KeepAliveRequest, KillSessionRequest, ListRequest,
-    ListSessionsRequest, Member, OpenSessionRequest, Reason, SaveSnapshotRequest, StatusRequest,
-    TransferLeadershipRequest, WatchRequest, acquire_response, answer, operation,
+    AcquireAllRequest, AddNodeRequest, CancelRequest, CloseSessionRequest, ClusterStatusRequest,
+    EventKind, EventPosition, Failure, FreezeRequest, HistoryRequest, Intervention,
+    KeepAliveManyRequest, KeepAliveRequest, KillSessionRequest, ListFreezesRequest, ListOrder,
+    ListRequest, ListSessionsRequest, Member, OpenSessionRequest, Reason, SaveSnapshotRequest,
+    StatusRequest, ThawRequest, TransferLeadershipRequest, WatchFrame, WatchRequest,
+    acquire_response, answer, cancel_response, operation,
 };
 use holdfast_server::{Node, NodeConfig};
 use support::{Client, Cluster, OnStream, acquire, eventually, new_session};
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Code, Status};
+use tonic::{Code, Status, Streaming};
 
 const GROUPS: u32 = 4;
 const TTL_MS: u64 = 60_000;
 
 fn with_groups(config: &mut NodeConfig) {
     config.groups = GROUPS;
+    config.spreads_leaders = false;
 }
 
 async fn channel(cluster: &Cluster, node: usize) -> Channel {
@@ -123,6 +127,256 @@ async fn locks_of_all_groups_are_granted_through_any_node_wherever_their_groups_
     }
 }
 
+/// A cluster whose groups are led by different nodes, and a session that holds two locks of each group.
+async fn cluster_with_holds() -> (Cluster, String, Vec<String>) {
+    let cluster = Cluster::start_with(3, with_groups).await;
+    for group in 1..=GROUPS {
+        make_leader(&cluster, group, group as usize % 3).await;
+    }
+    let mut client = cluster.client(0).await;
+    let (session, map) = open_in_all_groups(&mut client).await;
+    let mut held = Vec::new();
+    for group in 1..=GROUPS {
+        let names = (0..).map(|number| format!("lock-{number}"));
+        let owned = names.filter(|name| map.owner_of(Slot::of(name)) == group).take(2);
+        for name in owned {
+            take(&mut client, &session, 10 + held.len() as u64, &name).await;
+            held.push(name);
+        }
+    }
+    held.sort_unstable();
+    (cluster, session, held)
+}
+
+async fn all_pages(client: &mut Client, request: ListRequest) -> Vec<String> {
+    let (mut names, mut page) = (Vec::new(), String::new());
+    loop {
+        let asked = ListRequest { page, ..request.clone() };
+        let answer = client.list(asked).await.unwrap().into_inner();
+        names.extend(answer.locks.into_iter().map(|lock| lock.name));
+        page = answer.next_page;
+        if page.is_empty() {
+            return names;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lists_have_the_locks_and_the_sessions_of_all_groups_through_any_node() {
+    let (cluster, _, held) = cluster_with_holds().await;
+    for node in 0..3 {
+        let mut client = cluster.client(node).await;
+        let plain = ListRequest { page_size: 3, ..Default::default() };
+        assert_eq!(all_pages(&mut client, plain.clone()).await, held);
+        let searched = ListRequest { contains: "LOCK".into(), ..plain.clone() };
+        assert_eq!(all_pages(&mut client, searched).await, held);
+
+        let ranked = ListRequest { order: ListOrder::HoldAge.into(), ..plain };
+        let first = client.list(ranked.clone()).await.unwrap().into_inner();
+        assert_eq!((first.locks.len(), first.matched), (3, Some(held.len() as u64)));
+        let mut names = all_pages(&mut client, ranked).await;
+        names.sort_unstable();
+        assert_eq!(names, held);
+
+        let request = ListSessionsRequest::default();
+        let sessions = client.list_sessions(request).await.unwrap().into_inner().sessions;
+        assert_eq!(sessions.len(), 1, "{sessions:?}");
+        assert_eq!(sessions[0].hold_count, held.len() as u64);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_freeze_concerns_the_locks_of_all_groups_and_so_does_its_end() {
+    let (cluster, session, held) = cluster_with_holds().await;
+    let intervention = Some(Intervention { by: "ops".into(), reason: "test".into() });
+    let mut operator = OperatorServiceClient::new(channel(&cluster, 1).await);
+    let freeze =
+        FreezeRequest { intervention: intervention.clone(), prefix: "l".into(), ttl_ms: 60_000 };
+    let frozen = operator.freeze(freeze).await.unwrap().into_inner();
+    assert!((1..=60_000).contains(&frozen.remaining_ms), "{frozen:?}");
+    let mut client = cluster.client(2).await;
+    for name in &held {
+        let request = StatusRequest { name: name.clone(), request_id: 0 };
+        let status = client.status(request).await.unwrap().into_inner();
+        assert_eq!(status.frozen.map(|frozen| frozen.prefix).as_deref(), Some("l"), "{name}");
+    }
+    let freezes = operator.list_freezes(ListFreezesRequest {}).await.unwrap().into_inner().freezes;
+    assert_eq!(freezes.len(), 1, "{freezes:?}");
+
+    let thaw = ThawRequest { intervention, prefix: "l".into() };
+    operator.thaw(thaw.clone()).await.unwrap();
+    for (request_id, name) in (100..).zip(&held) {
+        let next = format!("{name}{{{name}}}");
+        take(&mut client, &session, request_id, &next).await;
+    }
+    let again = operator.thaw(thaw).await.unwrap_err();
+    assert_eq!(reason(&again), Reason::NotFrozen);
+}
+
+/// What a watch has told.
+#[derive(Default)]
+struct Told {
+    locks: Vec<String>,
+    granted: BTreeSet<String>,
+    positions: BTreeMap<u32, EventPosition>,
+}
+
+impl Told {
+    async fn read_until(
+        &mut self,
+        frames: &mut Streaming<WatchFrame>,
+        is_over: impl Fn(&Told, &WatchFrame) -> bool,
+    ) {
+        loop {
+            let frame = frames.message().await.unwrap().expect("the watch has ended");
+            if let Some(position) = frame.position {
+                let before = self.positions.insert(position.group, position);
+                assert!(before.is_none_or(|before| before.index <= position.index), "{frame:?}");
+            }
+            self.locks.extend(frame.locks.iter().map(|lock| lock.name.clone()));
+            let granted = frame.events.iter().filter(|event| event.kind() == EventKind::Granted);
+            self.granted.extend(granted.flat_map(|event| event.names.clone()));
+            if is_over(self, &frame) {
+                return;
+            }
+        }
+    }
+}
+
+/// Takes a lock in the slot of each of these, and returns their names.
+async fn take_beside(
+    client: &mut Client,
+    session: &str,
+    first_request: u64,
+    names: &[String],
+) -> BTreeSet<String> {
+    let mut taken = BTreeSet::new();
+    for (request_id, name) in (first_request..).zip(names) {
+        let beside = format!("{first_request}{{{name}}}");
+        take(client, session, request_id, &beside).await;
+        taken.insert(beside);
+    }
+    taken
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_tells_what_happens_in_all_groups_and_goes_on_at_another_node() {
+    let (cluster, session, held) = cluster_with_holds().await;
+    let mut client = cluster.client(0).await;
+    let mut watch = WatchServiceClient::new(channel(&cluster, 1).await);
+    let mut frames = watch.watch(WatchRequest::default()).await.unwrap().into_inner();
+    let mut told = Told::default();
+    told.read_until(&mut frames, |_, frame| frame.snapshot_complete).await;
+    told.locks.sort_unstable();
+    assert_eq!((&told.locks, told.granted.len()), (&held, 0));
+
+    let first = take_beside(&mut client, &session, 200, &held).await;
+    told.read_until(&mut frames, |told, _| told.granted.len() == held.len()).await;
+    assert_eq!(told.granted, first);
+    drop(frames);
+
+    let second = take_beside(&mut client, &session, 300, &held).await;
+    let after_groups: Vec<EventPosition> = told.positions.values().copied().collect();
+    assert_eq!(after_groups.len(), GROUPS as usize);
+    let mut watch = WatchServiceClient::new(channel(&cluster, 2).await);
+    let go_on = WatchRequest { after_groups, ..Default::default() };
+    let mut frames = watch.watch(go_on).await.unwrap().into_inner();
+    let mut later = Told::default();
+    later.read_until(&mut frames, |told, _| told.granted.len() == held.len()).await;
+    assert_eq!((later.granted, later.locks.len()), (second, 0));
+
+    let after = told.positions.values().next().copied();
+    let incomplete = WatchRequest { after, ..Default::default() };
+    let refusal = watch.watch(incomplete).await.unwrap_err();
+    assert_eq!(reason(&refusal), Reason::Compacted, "{refusal}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_about_a_session_without_a_group_concern_all_groups() {
+    let cluster = Cluster::start_with(3, with_groups).await;
+    for group in 1..=GROUPS {
+        make_leader(&cluster, group, group as usize % 3).await;
+    }
+    let mut client = cluster.client(1).await;
+    let session = new_session();
+    let opened = client.open_session(opening(&session, 0)).await.unwrap().into_inner();
+    let map = GroupMap::decode(opened.map.unwrap()).unwrap();
+    let names: Vec<String> = (1..=GROUPS).map(|group| name_of(&map, group)).collect();
+    for (request_id, name) in (10..).zip(&names) {
+        take(&mut client, &session, request_id, name).await;
+    }
+
+    let other = new_session();
+    client.open_session(opening(&other, 0)).await.unwrap();
+    let mut waiting = cluster.client(2).await;
+    let wait = acquire(&other, 2, &names[2], 30_000);
+    let wait = tokio::spawn(async move { waiting.acquire(wait).await });
+    eventually("the other session waits", async || {
+        let request = StatusRequest { name: names[2].clone(), request_id: 0 };
+        let status = client.clone().status(request).await.ok()?.into_inner();
+        (status.waiter_count == 1).then_some(())
+    })
+    .await;
+    let cancel =
+        CancelRequest { session_id: other, request_id: 3, target: 2, ..Default::default() };
+    let cancelled = client.cancel(cancel).await.unwrap().into_inner();
+    assert!(matches!(cancelled.outcome, Some(cancel_response::Outcome::Cancelled(_))));
+    let answer = wait.await.unwrap().unwrap().into_inner();
+    assert!(matches!(answer.outcome, Some(acquire_response::Outcome::Cancelled(_))), "{answer:?}");
+
+    let keep_alive = KeepAliveRequest { session_id: session.clone(), ..Default::default() };
+    let alive = client.keep_alive(keep_alive.clone()).await.unwrap().into_inner();
+    assert_eq!(alive.ttl_ms, TTL_MS);
+    let close_in_third =
+        CloseSessionRequest { session_id: session.clone(), group: 3, ..Default::default() };
+    client.close_session(close_in_third).await.unwrap();
+    let ended = client.keep_alive(keep_alive).await.unwrap_err();
+    assert_eq!(reason(&ended), Reason::UnknownSession, "{ended}");
+    let many = KeepAliveManyRequest { session_ids: vec![session.clone()], ..Default::default() };
+    assert_eq!(client.keep_alive_many(many).await.unwrap().into_inner().ttl_ms, [0]);
+
+    let close = CloseSessionRequest { session_id: session, ..Default::default() };
+    client.close_session(close.clone()).await.unwrap();
+    for name in &names {
+        assert_eq!(token_and_group(&mut client, name).await.0, None, "{name}");
+    }
+    let again = client.close_session(close).await.unwrap_err();
+    assert_eq!(reason(&again), Reason::UnknownSession, "{again}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_history_of_a_lock_comes_from_its_group() {
+    let (cluster, _, held) = cluster_with_holds().await;
+    for (name, node) in held.iter().zip([0, 1, 2].into_iter().cycle()) {
+        let mut watch = WatchServiceClient::new(channel(&cluster, node).await);
+        let request = HistoryRequest { name: name.clone(), ..Default::default() };
+        let history = watch.history(request).await.unwrap().into_inner();
+        let (_, group) = token_and_group(&mut cluster.client(node).await, name).await;
+        let [event] = &history.events[..] else { panic!("{history:?}") };
+        assert_eq!((event.kind(), &event.names[..]), (EventKind::Granted, &[name.clone()][..]));
+        assert_eq!(event.position.map(|position| position.group), Some(group));
+        assert_eq!(history.owners.len(), 1, "{history:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_an_operator_kills_ends_in_all_groups() {
+    let (cluster, _, held) = cluster_with_holds().await;
+    let mut client = cluster.client(0).await;
+    let sessions = client.list_sessions(ListSessionsRequest::default()).await.unwrap().into_inner();
+    let kill = KillSessionRequest {
+        intervention: Some(Intervention { by: "ops".into(), reason: "test".into() }),
+        public_session_id: sessions.sessions[0].public_id.clone(),
+    };
+    let mut operator = OperatorServiceClient::new(channel(&cluster, 2).await);
+    operator.kill_session(kill.clone()).await.unwrap();
+    for name in &held {
+        assert_eq!(token_and_group(&mut client, name).await.0, None, "{name}");
+    }
+    let again = operator.kill_session(kill).await.unwrap_err();
+    assert_eq!(reason(&again), Reason::NoSuchSession);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_group_refuses_the_locks_of_other_groups_and_several_groups_at_once() {
     let cluster = Cluster::start_with(1, with_groups).await;
@@ -187,6 +441,37 @@ async fn a_group_whose_leader_moves_ends_its_streams_and_no_others() {
     assert!(matches!(frame.answers[0].result, Some(answer::Result::KeepAlive(_))), "{frame:?}");
 }
 
+/// How many groups each node leads, in the view of one node; none while a group has no leader.
+async fn led_by_each(cluster: &Cluster, asked: usize) -> Option<BTreeMap<u64, usize>> {
+    let request = ClusterStatusRequest { own_view: true, ..Default::default() };
+    let view = cluster.client(asked).await.cluster_status(request).await.ok()?.into_inner();
+    let mut counts = BTreeMap::new();
+    for group in view.groups {
+        *counts.entry(Some(group.leader).filter(|leader| *leader > 0)?).or_default() += 1;
+    }
+    Some(counts)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leaders_are_spread_over_the_nodes_and_again_after_a_node_was_away() {
+    let mut cluster = Cluster::start_with(3, |config| config.groups = 6).await;
+    let even = BTreeMap::from([(1, 2), (2, 2), (3, 2)]);
+    eventually("each node leads two groups", async || {
+        (led_by_each(&cluster, 0).await? == even).then_some(())
+    })
+    .await;
+    cluster.stop(2).await;
+    eventually("two nodes lead all groups", async || {
+        (!led_by_each(&cluster, 0).await?.contains_key(&3)).then_some(())
+    })
+    .await;
+    cluster.restart(2).await;
+    eventually("each node leads two groups again", async || {
+        (led_by_each(&cluster, 0).await? == even).then_some(())
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restart_keeps_the_locks_of_all_groups() {
     let mut cluster = Cluster::start_with(1, with_groups).await;
@@ -246,25 +531,9 @@ async fn a_log_with_groups_that_the_identity_does_not_name_is_refused_and_keeps_
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_does_not_work_in_several_groups_yet_is_refused_as_a_whole() {
     let cluster = Cluster::start_with(1, with_groups).await;
-    let mut locks = cluster.client(0).await;
     let mut members = ClusterServiceClient::new(channel(&cluster, 0).await);
-    let mut operator = OperatorServiceClient::new(channel(&cluster, 0).await);
-    let mut watch = WatchServiceClient::new(channel(&cluster, 0).await);
-    let intervention = Some(Intervention { by: "ops".into(), reason: "test".into() });
-
-    let mut refusals = vec![
-        locks.list(ListRequest::default()).await.unwrap_err(),
-        locks.list(ListRequest { contains: "x".into(), ..Default::default() }).await.unwrap_err(),
-        locks.list_sessions(ListSessionsRequest::default()).await.unwrap_err(),
-        watch.watch(WatchRequest::default()).await.unwrap_err(),
-        watch.history(HistoryRequest { name: "a".into(), ..Default::default() }).await.unwrap_err(),
-        members.save_snapshot(SaveSnapshotRequest::default()).await.unwrap_err(),
-    ];
-    let freeze =
-        FreezeRequest { intervention: intervention.clone(), prefix: "a".into(), ttl_ms: 1_000 };
-    refusals.push(operator.freeze(freeze).await.unwrap_err());
-    let kill = KillSessionRequest { intervention, public_session_id: "0123456789abcdef".into() };
-    refusals.push(operator.kill_session(kill).await.unwrap_err());
+    let save = SaveSnapshotRequest::default();
+    let mut refusals = vec![members.save_snapshot(save).await.unwrap_err()];
     let add = AddNodeRequest {
         node: 2,
         peer_address: "127.0.0.1:1".into(),

@@ -965,8 +965,9 @@ type OpenSessionRequest struct {
 	// than this after it sent the last request that was answered.
 	LingerMs *uint64 `protobuf:"varint,4,opt,name=linger_ms,json=lingerMs,proto3,oneof" json:"linger_ms,omitempty"`
 	Owner    *Owner  `protobuf:"bytes,5,opt,name=owner,proto3" json:"owner,omitempty"`
-	// In which group the session is opened; 0 means the root group, 1. A session may be open in several groups under one id.
-	// Each of them ends it on its own. On the stream: all operations of the stream are for this group.
+	// In which group the session is opened. A session may be open in several groups under one id. Each of them ends it on its
+	// own. 0 in a unary call: in all groups. On the stream, all operations of the stream are for this group, and 0 is the
+	// root group, 1.
 	Group         uint32 `protobuf:"varint,6,opt,name=group,proto3" json:"group,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1393,7 +1394,8 @@ type KeepAliveRequest struct {
 	SessionId    string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	RequestId    uint64                 `protobuf:"varint,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	AckedThrough uint64                 `protobuf:"varint,3,opt,name=acked_through,json=ackedThrough,proto3" json:"acked_through,omitempty"`
-	// Unary calls only: in which group the session is; 0 means the root group. On the stream it is the group of the stream.
+	// Unary calls only: in which group the session is; 0 means all groups. If it has ended in one of them, the answer is that
+	// of an ended session. On the stream it is the group of the stream.
 	Group         uint32 `protobuf:"varint,4,opt,name=group,proto3" json:"group,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1515,7 +1517,7 @@ type KeepAliveManyRequest struct {
 	// 1 to 4,096 of them. Ids that begin with the same eight digits stand side by side in the table, and take a third less of
 	// the nodes' time. A program that keeps many sessions draws those digits once, and the other 24 at random for each.
 	SessionIds []string `protobuf:"bytes,1,rep,name=session_ids,json=sessionIds,proto3" json:"session_ids,omitempty"`
-	// In which group the sessions are; 0 means the root group.
+	// In which group the sessions are; 0 means all groups. A session that has ended in one of them counts as ended.
 	Group         uint32 `protobuf:"varint,2,opt,name=group,proto3" json:"group,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1623,7 +1625,7 @@ type CloseSessionRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	SessionId string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	RequestId uint64                 `protobuf:"varint,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// As in KeepAliveRequest. The session goes on in other groups.
+	// As in KeepAliveRequest. With a group, the session goes on in other groups.
 	Group         uint32 `protobuf:"varint,3,opt,name=group,proto3" json:"group,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -6074,7 +6076,8 @@ type ListResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Locks []*LockSummary         `protobuf:"bytes,1,rep,name=locks,proto3" json:"locks,omitempty"`
 	// Empty: that was the last page.
-	NextPage      string `protobuf:"bytes,2,opt,name=next_page,json=nextPage,proto3" json:"next_page,omitempty"`
+	NextPage string `protobuf:"bytes,2,opt,name=next_page,json=nextPage,proto3" json:"next_page,omitempty"`
+	// 0 if several groups answered: each has its own time.
 	LogicalTimeMs uint64 `protobuf:"varint,3,opt,name=logical_time_ms,json=logicalTimeMs,proto3" json:"logical_time_ms,omitempty"`
 	// How many there are in all, if the whole table was looked through.
 	Matched       *uint64 `protobuf:"varint,4,opt,name=matched,proto3,oneof" json:"matched,omitempty"`
@@ -6311,10 +6314,11 @@ func (x *ListSessionsRequest) GetPage() string {
 }
 
 type ListSessionsResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Sessions      []*SessionInfo         `protobuf:"bytes,1,rep,name=sessions,proto3" json:"sessions,omitempty"`
-	NextPage      string                 `protobuf:"bytes,2,opt,name=next_page,json=nextPage,proto3" json:"next_page,omitempty"`
-	LogicalTimeMs uint64                 `protobuf:"varint,3,opt,name=logical_time_ms,json=logicalTimeMs,proto3" json:"logical_time_ms,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Sessions []*SessionInfo         `protobuf:"bytes,1,rep,name=sessions,proto3" json:"sessions,omitempty"`
+	NextPage string                 `protobuf:"bytes,2,opt,name=next_page,json=nextPage,proto3" json:"next_page,omitempty"`
+	// 0 if several groups answered: each has its own time.
+	LogicalTimeMs uint64 `protobuf:"varint,3,opt,name=logical_time_ms,json=logicalTimeMs,proto3" json:"logical_time_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

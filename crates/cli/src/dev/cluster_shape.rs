@@ -23,6 +23,13 @@ pub(super) struct ClusterShape {
     /// The nodes demand credentials. Without `--secure` they would open the same data to every client.
     #[serde(default)]
     pub(super) secure: bool,
+    /// The number of Raft groups never changes.
+    #[serde(default = "one_group")]
+    pub(super) groups: u32,
+}
+
+fn one_group() -> u32 {
+    1
 }
 
 impl ClusterShape {
@@ -35,16 +42,19 @@ impl ClusterShape {
         let is_found = nodes == 1 || port == self.port;
         let was_secure = found.is_some_and(|shape| shape.secure);
         let is_as_secure = self.secure || !was_secure;
-        if nodes == 0 || (nodes == self.nodes && is_found && is_as_secure) {
+        let groups = found.map_or(self.groups, |shape| shape.groups);
+        let is_divided_alike = groups == self.groups;
+        if nodes == 0 || (nodes == self.nodes && is_found && is_as_secure && is_divided_alike) {
             return Ok(());
         }
         let (secured, with_secure) = if was_secure { ("secured ", " --secure") } else { ("", "") };
         let its_port = found.map(|shape| format!(" on port {}", shape.port)).unwrap_or_default();
         let with_port = found.map(|shape| format!(" --port {}", shape.port)).unwrap_or_default();
+        let with_groups = if groups > 1 { format!(" --groups {groups}") } else { String::new() };
         let dir = data_dir.to_string_lossy();
         let words = format!(
             "{dir} has the data of a {secured}cluster of {nodes} {}{its_port}: start it with \
-             `holdfast dev{with_secure} --nodes {nodes}{with_port} --data-dir {}`, or choose another directory",
+             `holdfast dev{with_secure} --nodes {nodes}{with_port}{with_groups} --data-dir {}`, or choose another directory",
             if nodes == 1 { "node" } else { "nodes" },
             quoted(&dir)
         );
@@ -74,7 +84,7 @@ fn directories(data_dir: &Path) -> usize {
 mod tests {
     use super::*;
 
-    const THREE: ClusterShape = ClusterShape { nodes: 3, port: 7420, secure: false };
+    const THREE: ClusterShape = ClusterShape { nodes: 3, port: 7420, secure: false, groups: 1 };
 
     #[test]
     fn data_is_of_the_nodes_and_ports_that_made_it() {
@@ -102,6 +112,18 @@ mod tests {
         one.write(dir.path());
         assert_eq!(ClusterShape { port: 8420, ..one }.check(dir.path()), Ok(()));
         assert!(THREE.check(dir.path()).is_err());
+    }
+
+    #[test]
+    fn data_of_several_groups_is_opened_with_as_many() {
+        let dir = tempfile::tempdir().unwrap();
+        let divided = ClusterShape { groups: 4, ..THREE };
+        divided.write(dir.path());
+        assert_eq!(divided.check(dir.path()), Ok(()));
+        for groups in [1, 5] {
+            let problem = ClusterShape { groups, ..THREE }.check(dir.path()).unwrap_err();
+            assert!(problem.words.contains("--port 7420 --groups 4"), "{problem:?}");
+        }
     }
 
     #[test]

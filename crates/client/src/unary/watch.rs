@@ -5,9 +5,10 @@
 //! with a snapshot.
 
 use holdfast_client_core::error::Rejection;
+use holdfast_proto::WatchPositions;
 use holdfast_proto::v1;
 use holdfast_proto::v1::watch_service_client::WatchServiceClient;
-use holdfast_proto::v1::{EventPosition, Failure, WatchEvents, WatchFrame, WatchRequest};
+use holdfast_proto::v1::{Failure, WatchEvents, WatchFrame, WatchRequest};
 
 use super::resume::{Came, Resuming, is_gap};
 use super::{CallError, Unary};
@@ -30,8 +31,8 @@ pub struct Watch {
     frames: Resuming<WatchFrame>,
     prefix: String,
     without_snapshot: bool,
-    /// After what to go on; none before the snapshot is complete.
-    position: Option<EventPosition>,
+    /// After what to go on, by group; none before the snapshot is complete.
+    positions: WatchPositions,
     /// Something of the snapshot was told.
     snapshot_begun: bool,
 }
@@ -44,7 +45,7 @@ impl Unary {
             frames: Resuming::new(self.clone()),
             prefix: prefix.to_owned(),
             without_snapshot: false,
-            position: None,
+            positions: WatchPositions::default(),
             snapshot_begun: false,
         }
     }
@@ -61,11 +62,11 @@ impl Watch {
     /// What comes next, however long that takes. It is safe to drop this future: nothing is lost.
     pub async fn next(&mut self) -> Result<Watched, CallError> {
         loop {
-            let request = WatchRequest {
+            let request = self.positions.add_to(WatchRequest {
                 prefix: self.prefix.clone(),
-                after: self.position,
                 without_snapshot: self.without_snapshot,
-            };
+                ..Default::default()
+            });
             let ask = |channel, request| async move {
                 WatchServiceClient::new(channel).watch(request).await
             };
@@ -81,7 +82,7 @@ impl Watch {
 
     /// None if the frame only moves the position on.
     fn take(&mut self, frame: WatchFrame) -> Option<Watched> {
-        self.position = frame.position.or(self.position);
+        self.positions.note(frame.position);
         if frame.snapshot_complete || !frame.locks.is_empty() {
             self.snapshot_begun = true;
             return Some(Watched::Snapshot {
@@ -98,11 +99,11 @@ impl Watch {
             return Err(CallError::Rejected(Rejection::of(failure)));
         }
         // A snapshot that was told in part cannot be gone on with either.
-        let cut_off = self.position.is_none() && self.snapshot_begun;
+        let cut_off = self.positions.is_empty() && self.snapshot_begun;
         if !lost && !cut_off {
             return Ok(None);
         }
-        self.position = None;
+        self.positions.clear();
         self.snapshot_begun = false;
         self.without_snapshot = false;
         Ok(Some(Watched::Restarted { why: failure.message }))

@@ -11,6 +11,7 @@ use serde::Deserialize;
 use super::AuditSettings;
 use super::line::SPECIAL;
 use crate::events::Position;
+use holdfast_replica::GroupId;
 
 /// More than the longest line.
 const TAIL_BYTES: u64 = 1 << 20;
@@ -169,7 +170,11 @@ fn whole_lines(file: &mut File) -> io::Result<(u64, Option<Position>)> {
     let last = whole.rsplit(|byte| *byte == b'\n').find_map(|line| {
         let line: Where = serde_json::from_slice(line).ok()?;
         let is_past = !SPECIAL.contains(&line.event.as_str());
-        is_past.then_some(Position { index: line.index, number: line.number })
+        is_past.then_some(Position {
+            group: GroupId::FIRST,
+            index: line.index,
+            number: line.number,
+        })
     });
     Ok((start + end as u64, last))
 }
@@ -251,7 +256,7 @@ mod tests {
     fn an_audit_file_continues_after_the_last_whole_line_even_of_an_older_file() {
         let dir = tempfile::tempdir().unwrap();
         let settings = settings(dir.path(), 1_000, 2);
-        let at = |index| Some(Position { index, number: 0 });
+        let at = |index| Some(Position { group: GroupId::FIRST, index, number: 0 });
         let (mut file, _) = AuditFile::open(&settings).unwrap();
         file.lines().extend_from_slice(&line(5));
         file.lines().extend_from_slice(b"{\"event\":\"leadership\",\"index\":9,\"number\":0}\n");

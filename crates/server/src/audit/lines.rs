@@ -222,6 +222,7 @@ impl Lines {
 #[cfg(test)]
 mod tests {
     use holdfast_core::{EndReason, LogicalTime};
+    use holdfast_replica::GroupId;
     use holdfast_service::{Caller, Protocol};
 
     use super::super::notes::Note;
@@ -239,10 +240,10 @@ mod tests {
 
     #[test]
     fn the_decision_to_end_a_large_session_has_a_line_for_the_audit_alone() {
-        let mut lines = Lines::new(&Arc::new(EventRing::new(10)));
+        let mut lines = Lines::new(&Arc::new(EventRing::of_root(10)));
         let (session, public, reason) = (SessionId(7), PublicSessionId(0xab), EndReason::Killed);
         let recorded = Recorded {
-            position: Position { index: 4, number: 1 },
+            position: Position { group: GroupId::FIRST, index: 4, number: 1 },
             at: LogicalTime::from_ms(5),
             unix_ms: 6,
             event: Event::SessionEnding { session, public, reason },
@@ -261,7 +262,7 @@ mod tests {
 
     #[test]
     fn logins_with_sessions_that_never_open_take_nothing_from_sessions_that_are() {
-        let mut lines = Lines::new(&Arc::new(EventRing::new(10)));
+        let mut lines = Lines::new(&Arc::new(EventRing::of_root(10)));
         let (session, public) = (SessionId(u128::MAX), PublicSessionId(u64::MAX));
         lines.begin(&Event::SessionOpened {
             session,

@@ -65,7 +65,7 @@ fn a_gap_line_has_the_number_of_events_that_the_ring_forgot() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("audit.jsonl");
     let settings = AuditSettings { file: file.clone(), bytes_max: 1 << 20, kept: 1 };
-    let events = Arc::new(EventRing::new(KEPT));
+    let events = Arc::new(EventRing::of_root(KEPT));
     let mut audit = audit(&settings, &events);
     happen(&events, 1..=50);
     catch_up(&mut audit);
@@ -86,7 +86,7 @@ async fn a_change_of_leader_has_a_line_though_nothing_else_happens_and_the_rest_
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("audit.jsonl");
     let settings = AuditSettings { file: file.clone(), bytes_max: 1 << 20, kept: 1 };
-    let events = Arc::new(EventRing::new(KEPT));
+    let events = Arc::new(EventRing::of_root(KEPT));
     let leadership = watch::Sender::new(Leadership::default());
     let stop = StopSwitch::new();
     let audit = led_by(&leadership, &settings, &events);
@@ -114,7 +114,7 @@ fn electorate(index: u64, voters: &[u64], learners: &[u64]) -> Electorate {
 
 /// A node runs: those are told one after the other, and then something happens.
 async fn run_through(settings: &AuditSettings, first_term: u64, electorates: &[Electorate]) {
-    let events = Arc::new(EventRing::new(KEPT));
+    let events = Arc::new(EventRing::of_root(KEPT));
     let (now, stop) = (watch::Sender::<Electorate>::default(), StopSwitch::new());
     let leadership = watch::Sender::new(Leadership::default());
     let audit = of_electorate(&now, &leadership, settings, &events);
@@ -160,7 +160,7 @@ fn an_audit_file_that_begins_after_the_log_has_one_line_about_it() {
     let file = dir.path().join("audit.jsonl");
     let settings = AuditSettings { file: file.clone(), bytes_max: 1 << 20, kept: 1 };
     for through in [50, 50, 53, 55] {
-        let events = Arc::new(EventRing::new(KEPT));
+        let events = Arc::new(EventRing::of_root(KEPT));
         let mut audit = audit(&settings, &events);
         // As when a snapshot has stood for the first fifty.
         events.restart_after(50);
@@ -181,7 +181,7 @@ async fn the_line_about_a_late_begin_comes_before_the_leader_line() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("audit.jsonl");
     let settings = AuditSettings { file: file.clone(), bytes_max: 1 << 20, kept: 1 };
-    let events = Arc::new(EventRing::new(KEPT));
+    let events = Arc::new(EventRing::of_root(KEPT));
     events.restart_after(50);
     let leadership = watch::Sender::new(Leadership::default());
     let stop = StopSwitch::new();
@@ -199,7 +199,7 @@ fn after_a_restart_no_audit_line_is_written_twice() {
     let file = dir.path().join("audit.jsonl");
     let settings = AuditSettings { file: file.clone(), bytes_max: 1 << 20, kept: 1 };
     for through in [5, 8] {
-        let events = Arc::new(EventRing::new(KEPT));
+        let events = Arc::new(EventRing::of_root(KEPT));
         let mut audit = audit(&settings, &events);
         happen(&events, 1..=through);
         catch_up(&mut audit);
@@ -230,7 +230,7 @@ fn a_login_has_its_line_when_its_session_is_open_and_none_if_the_session_is_refu
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("audit.jsonl");
     let settings = AuditSettings { file: file.clone(), bytes_max: 1 << 20, kept: 1 };
-    let events = Arc::new(EventRing::new(KEPT));
+    let events = Arc::new(EventRing::of_root(KEPT));
     let mut audit = audit(&settings, &events);
     let identity = Identity::of(Principal::parse("token:billing").unwrap());
     let known = Caller::client(Protocol::Framed, None);
@@ -260,7 +260,7 @@ fn a_login_has_its_line_when_a_snapshot_stands_for_the_entry_that_opened_its_ses
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("audit.jsonl");
     let settings = AuditSettings { file: file.clone(), bytes_max: 1 << 20, kept: 1 };
-    let events = Arc::new(EventRing::new(KEPT));
+    let events = Arc::new(EventRing::of_root(KEPT));
     let mut audit = audit(&settings, &events);
     happen(&events, 1..=1);
     catch_up(&mut audit);

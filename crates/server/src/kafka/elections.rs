@@ -50,6 +50,7 @@ impl Elections {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_replica::GroupId;
     use holdfast_replica::NodeId;
 
     use super::*;
@@ -62,7 +63,7 @@ mod tests {
     fn each_election_is_kept_until_it_is_published() {
         let mut elections = Elections::default();
         for now in [led(Some(2), 3), led(Some(2), 3), led(None, 4), led(Some(1), 5)] {
-            elections.note(now, Position::default());
+            elections.note(now, Position::start_of(GroupId::FIRST));
         }
         let texts = |elections: &Elections| -> Vec<String> {
             elections.waiting().1.map(|line| String::from_utf8_lossy(line).into_owned()).collect()
@@ -76,7 +77,7 @@ mod tests {
         elections.published(5);
         assert_eq!((elections.waiting().0, texts(&elections).len()), (None, 0));
         for term in 6..600 {
-            elections.note(led(Some(1), term), Position::default());
+            elections.note(led(Some(1), term), Position::start_of(GroupId::FIRST));
         }
         assert_eq!(texts(&elections).len(), KEPT_MAX);
     }

@@ -2,6 +2,7 @@
 
 use holdfast_core::Command;
 use holdfast_proto::decode::{self, Scope};
+use holdfast_proto::v1::cancel_response::Outcome;
 use holdfast_proto::v1::{CancelRequest, CancelResponse, Failure, answer};
 use holdfast_service::Method;
 
@@ -15,8 +16,14 @@ impl Verb for CancelRequest {
         decode::cancel(&self, Scope::Unary)
     }
 
-    fn group(&self) -> u32 {
-        self.group
+    fn session_group(&self) -> Option<u32> {
+        Some(self.group)
+    }
+
+    /// The group that had the acquire says what became of it. The others say that it will not be granted.
+    fn merge_groups(parts: Vec<CancelResponse>) -> Option<CancelResponse> {
+        let is_known = |part: &CancelResponse| !matches!(part.outcome, Some(Outcome::Cancelled(_)));
+        parts.into_iter().max_by_key(is_known)
     }
 
     fn tier(&self) -> i32 {

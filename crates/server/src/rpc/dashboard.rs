@@ -126,12 +126,14 @@ impl Source for DashboardSource {
     }
 
     fn recent(&self, wanted: RecentEvents) -> Vec<WatchEvent> {
-        watch::recent(&self.rpc.events, wanted)
+        watch::recent(&self.rpc.events, &wanted)
     }
 
     fn owners_lately(&self, sessions: &BTreeSet<String>) -> BTreeMap<String, Owner> {
-        let known = watch::opened_lately(&self.rpc.events, sessions.iter().map(String::as_str));
-        let known = known.into_iter().filter_map(|(session, owner)| Some((session, owner?)));
+        let known = self.rpc.events.all().flat_map(|ring| {
+            let known = watch::opened_lately(ring, sessions.iter().map(String::as_str));
+            known.into_iter().filter_map(|(session, owner)| Some((session, owner?)))
+        });
         known.map(|(session, owner)| (session.to_string(), read::owner(owner))).collect()
     }
 

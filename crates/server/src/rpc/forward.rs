@@ -14,7 +14,7 @@ use holdfast_proto::failure::REASON_KEY;
 use holdfast_proto::peer_v1::forward_service_client::ForwardServiceClient;
 use holdfast_proto::peer_v1::{ForwardedAction, ForwardedAnswer, ForwardedFrame};
 use holdfast_proto::v1::Failure;
-use holdfast_replica::NodeId;
+use holdfast_replica::{GroupId, NodeId};
 use holdfast_service::{Caller, Method, RELAYED_MAX};
 use prost::Message;
 use tokio_stream::{Stream, StreamExt};
@@ -94,6 +94,18 @@ impl Forwarding {
         called.ok_or_else(|| self.older_leader(to))
     }
 
+    /// The part of one group of an action that concerns all groups.
+    pub(super) async fn call_group<R: Message + Default>(
+        &self,
+        (to, group): (NodeId, GroupId),
+        caller: &Caller,
+        method: Method,
+        request: &impl Message,
+    ) -> Result<R, Failure> {
+        let action = ForwardedAction { group: group.0, ..action(caller, method, request)? };
+        self.send(to, action).await?.ok_or_else(|| self.older_leader(to))
+    }
+
     /// As [`Forwarding::call`]. None if the leader is of a version that takes no forwarded actions.
     pub(super) async fn call_known<R: Message + Default>(
         &self,
@@ -102,8 +114,16 @@ impl Forwarding {
         method: Method,
         request: &impl Message,
     ) -> Result<Option<R>, Failure> {
+        self.send(to, action(caller, method, request)?).await
+    }
+
+    async fn send<R: Message + Default>(
+        &self,
+        to: NodeId,
+        action: ForwardedAction,
+    ) -> Result<Option<R>, Failure> {
         let (mut leader, _slot) = self.client(to)?;
-        let action = self.request(to, action(caller, method, request)?)?;
+        let action = self.request(to, action)?;
         match leader.forward(action).await {
             Ok(answer) => decoded(&answer.into_inner()).map(Some),
             Err(status) if is_of_older_leader(&status) => Ok(None),
@@ -111,17 +131,18 @@ impl Forwarding {
         }
     }
 
-    /// An action with many answers.
+    /// An action with many answers; of an action that concerns all groups, the part of one group.
     pub(super) async fn stream<R: Message + Default + 'static>(
         &self,
-        to: NodeId,
+        (to, part): (NodeId, Option<GroupId>),
         caller: &Caller,
         method: Method,
         request: &impl Message,
     ) -> Result<Answers<R>, Failure> {
         let (mut leader, place) = self.client(to)?;
-        let action = self.request(to, action(caller, method, request)?)?;
-        let answers = leader.forward_stream(action).await;
+        let group = part.map_or(0, |group| group.0);
+        let action = ForwardedAction { group, ..action(caller, method, request)? };
+        let answers = leader.forward_stream(self.request(to, action)?).await;
         let answers = answers.map_err(|status| self.failure(to, &status))?.into_inner();
         Ok(Box::pin(answers.map(move |answer| {
             let _slot = &place;

@@ -18,6 +18,7 @@ use holdfast_proto::v1::{
     StatusRequest, ThawRequest, TransferLeadershipRequest, TransferRequest, WatchRequest,
     WhyRequest,
 };
+use holdfast_replica::GroupId;
 use holdfast_service::{Caller, Method};
 use prost::Message;
 use tokio::time::timeout;
@@ -107,38 +108,47 @@ async fn carry_out(
                 .map(|response| answer(&response))
         };
     }
+    // It names its group. So an action of all groups comes here once for each group that this node leads.
+    macro_rules! part {
+        ($serve:path, $request:ty) => {{
+            let part = part(rpc, action)?;
+            $serve(rpc, caller, decoded::<$request>(action)?, part)
+                .await
+                .map(|response| answer(&response))
+        }};
+    }
     match method {
-        Method::OpenSession => served!(unary::serve, OpenSessionRequest),
-        Method::KeepAlive => served!(unary::serve, KeepAliveRequest),
-        Method::KeepAliveMany => served!(keep_alive_many::serve, KeepAliveManyRequest),
-        Method::CloseSession => served!(unary::serve, CloseSessionRequest),
-        Method::Acquire => served!(unary::serve, AcquireRequest),
-        Method::AcquireAll => served!(unary::serve, AcquireAllRequest),
-        Method::Convert => served!(unary::serve, ConvertRequest),
-        Method::Cancel => served!(unary::serve, CancelRequest),
-        Method::Release => served!(unary::serve, ReleaseRequest),
-        Method::Renew => served!(unary::serve, RenewRequest),
-        Method::Proclaim => served!(unary::serve, ProclaimRequest),
-        Method::Transfer => served!(unary::serve, TransferRequest),
-        Method::Campaign => served!(unary::serve, CampaignRequest),
-        Method::Resign => served!(unary::serve, ResignRequest),
-        Method::Status => served!(reads::serve, StatusRequest),
-        Method::List => served!(list_search::serve, ListRequest),
-        Method::ListSessions => served!(reads::serve, ListSessionsRequest),
-        Method::ListFreezes => served!(reads::serve, ListFreezesRequest),
-        Method::Why => served!(reads::serve, WhyRequest),
-        Method::CheckToken => served!(reads::serve, CheckTokenRequest),
+        Method::OpenSession => part!(unary::serve_part, OpenSessionRequest),
+        Method::KeepAlive => part!(unary::serve_part, KeepAliveRequest),
+        Method::KeepAliveMany => part!(keep_alive_many::serve_part, KeepAliveManyRequest),
+        Method::CloseSession => part!(unary::serve_part, CloseSessionRequest),
+        Method::Acquire => part!(unary::serve_part, AcquireRequest),
+        Method::AcquireAll => part!(unary::serve_part, AcquireAllRequest),
+        Method::Convert => part!(unary::serve_part, ConvertRequest),
+        Method::Cancel => part!(unary::serve_part, CancelRequest),
+        Method::Release => part!(unary::serve_part, ReleaseRequest),
+        Method::Renew => part!(unary::serve_part, RenewRequest),
+        Method::Proclaim => part!(unary::serve_part, ProclaimRequest),
+        Method::Transfer => part!(unary::serve_part, TransferRequest),
+        Method::Campaign => part!(unary::serve_part, CampaignRequest),
+        Method::Resign => part!(unary::serve_part, ResignRequest),
+        Method::Status => part!(reads::serve_part, StatusRequest),
+        Method::List => part!(list_search::serve_part, ListRequest),
+        Method::ListSessions => part!(reads::serve_part, ListSessionsRequest),
+        Method::ListFreezes => part!(reads::serve_part, ListFreezesRequest),
+        Method::Why => part!(reads::serve_part, WhyRequest),
+        Method::CheckToken => part!(reads::serve_part, CheckTokenRequest),
         Method::ClusterStatus => served!(cluster::serve, ClusterStatusRequest),
         Method::History => served!(watch::history, HistoryRequest),
-        Method::Break => served!(operator::serve, BreakRequest),
-        Method::MoveLock => served!(operator::serve, MoveLockRequest),
-        Method::Freeze => served!(operator::serve, FreezeRequest),
-        Method::Thaw => served!(operator::serve, ThawRequest),
-        Method::SetPermits => served!(operator::serve, SetPermitsRequest),
-        Method::KillSession => served!(operator::serve, KillSessionRequest),
-        Method::Reopen => served!(operator::serve, ReopenRequest),
-        Method::SetLimits => served!(operator::serve, SetLimitsRequest),
-        Method::ShowAccess => served!(reads::serve, ShowAccessRequest),
+        Method::Break => part!(operator::serve_part, BreakRequest),
+        Method::MoveLock => part!(operator::serve_part, MoveLockRequest),
+        Method::Freeze => part!(operator::serve_part, FreezeRequest),
+        Method::Thaw => part!(operator::serve_part, ThawRequest),
+        Method::SetPermits => part!(operator::serve_part, SetPermitsRequest),
+        Method::KillSession => part!(operator::serve_part, KillSessionRequest),
+        Method::Reopen => part!(operator::serve_part, ReopenRequest),
+        Method::SetLimits => part!(operator::serve_part, SetLimitsRequest),
+        Method::ShowAccess => part!(reads::serve_part, ShowAccessRequest),
         Method::ChangeAccess => served!(access::change, ChangeAccessRequest),
         Method::AddNode => served!(cluster::change, AddNodeRequest),
         Method::PromoteNode => served!(cluster::change, PromoteNodeRequest),
@@ -147,6 +157,14 @@ async fn carry_out(
             served!(cluster::transfer_leadership, TransferLeadershipRequest)
         }
         _ => Err(not_forwarded(method)),
+    }
+}
+
+/// The group that the other node takes this one for the leader of. None from an older node, which knows one group.
+fn part(rpc: &Rpc, action: &ForwardedAction) -> Result<Option<GroupId>, Failure> {
+    match action.group {
+        0 => Ok(None),
+        group => rpc.membership.groups.with_number(group).map(Some),
     }
 }
 
@@ -164,7 +182,12 @@ async fn carry_out_stream(
         }};
     }
     match method {
-        Method::Watch => served!(watch::serve, WatchRequest),
+        Method::Watch => {
+            let part = part(rpc, action)?;
+            let request = decoded::<WatchRequest>(action)?;
+            let answers = watch::serve_part(rpc, caller, request, part).await?;
+            Ok(Box::pin(answers.map(|item| item.map(|response| answer(&response)))))
+        }
         Method::Observe => served!(election::observe, ObserveRequest),
         Method::SaveSnapshot => served!(cluster::save_snapshot, SaveSnapshotRequest),
         _ => Err(not_forwarded(method)),

@@ -1,6 +1,8 @@
 //! `List` with a search in it: by a part of the name, by holder, the longest queues or the longest holds
 //! first. A large table is looked through in parts, each a linearizable read of its own.
 //!
+//! With several groups, each group is searched, and the first lines of all are merged.
+//!
 //! One search runs at a time on a node. Its result also answers the same search of other callers for 1.5 s: a search
 //! costs the leader time in proportion to the table, and dashboards repeat theirs.
 
@@ -18,11 +20,12 @@ use holdfast_service::{About, Admitted, Caller, Method};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-use super::Rpc;
+use super::every_group::{self, Scope};
 use super::failure::{bug, took_too_long};
 use super::reads::{self, changes_nothing};
 use super::route::Destination;
 use super::unary::CALL_TIMEOUT;
+use super::{Rpc, merged_pages};
 use crate::shard::{Query, ReadData};
 
 const TEXT_BYTES_MAX: usize = holdfast_core::NAME_BYTES_MAX;
@@ -39,6 +42,7 @@ pub(super) type Rankings = Arc<Mutex<Vec<Ranking>>>;
 
 #[derive(Clone, Debug)]
 pub(super) struct Ranking {
+    group: GroupId,
     search: LockSearch,
     made: Instant,
     at: LogicalTime,
@@ -51,15 +55,30 @@ pub(super) async fn serve(
     caller: Caller,
     request: ListRequest,
 ) -> Result<ListResponse, Failure> {
+    serve_part(rpc, caller, request, None).await
+}
+
+/// For the group that a node names which asks all groups.
+pub(super) async fn serve_part(
+    rpc: &Rpc,
+    caller: Caller,
+    request: ListRequest,
+    part: Option<GroupId>,
+) -> Result<ListResponse, Failure> {
     if is_plain(&request) {
-        return reads::serve(rpc, caller, request).await;
+        return reads::serve_part(rpc, caller, request, part).await;
     }
     let _permit = rpc.door.begin(Method::List)?;
     let search = decode(&request)?;
-    rpc.membership.groups.only_with_one("list locks")?;
     let about = About::Prefix(&search.prefix);
     let search = rpc.door.authorise(&caller, Method::List, about)?.admit(search);
-    let found = timeout(CALL_TIMEOUT, find(rpc, &caller, request, search)).await;
+    let found = async {
+        match Scope::every(rpc, part) {
+            Scope::One(group) => in_group(rpc, &caller, &request, group, search).await,
+            Scope::Every => in_all_groups(rpc, &caller, &request, search).await,
+        }
+    };
+    let found = timeout(CALL_TIMEOUT, found).await;
     changes_nothing(found.unwrap_or_else(|_| Err(took_too_long())))
 }
 
@@ -87,26 +106,66 @@ fn decode(request: &ListRequest) -> Result<LockSearch, Failure> {
     Ok(LockSearch { prefix, contains, holder, only_with_value, rank })
 }
 
-async fn find(
+async fn in_group(
     rpc: &Rpc,
     caller: &Caller,
-    request: ListRequest,
+    request: &ListRequest,
+    group: GroupId,
     search: Admitted<LockSearch>,
 ) -> Result<ListResponse, Failure> {
     let size = PageSize::new(request.page_size)?;
-    match rpc.destination(caller, Method::List, GroupId::FIRST).await? {
+    match rpc.destination(caller, Method::List, group).await? {
         Destination::Here if search.get().rank == Rank::Name => {
-            by_name(rpc, search, size, &request.page).await
+            by_name(rpc, group, search, size, &request.page).await
         }
-        Destination::Here => by_rank(rpc, search, size, &request.page).await,
+        Destination::Here => by_rank(rpc, group, search, size, &request.page).await,
         Destination::At(leader) => {
-            rpc.forwarding.call(leader, caller, Method::List, &request).await
+            rpc.forwarding.call_group((leader, group), caller, Method::List, request).await
         }
     }
 }
 
+/// A page of a ranking needs the first lines of each group, up to the end of the page.
+async fn in_all_groups(
+    rpc: &Rpc,
+    caller: &Caller,
+    request: &ListRequest,
+    search: Admitted<LockSearch>,
+) -> Result<ListResponse, Failure> {
+    let size = PageSize::new(request.page_size)?;
+    let is_ranked = search.get().rank != Rank::Name;
+    let (first, end) = match is_ranked {
+        true => lines_of_ranking(size, &request.page)?,
+        false => (0, 0),
+    };
+    let mut asked = request.clone();
+    if is_ranked {
+        asked.page.clear();
+        asked.page_size = u32::try_from(end).unwrap_or(u32::MAX);
+    }
+    let parts = every_group::carry_out(rpc, |rpc, group| {
+        let (caller, asked, search) = (caller.clone(), asked.clone(), search.clone());
+        async move { in_group(&rpc, &caller, &asked, group, search).await }
+    });
+    let answers = every_group::all_answers(parts.await?)?;
+    Ok(match is_ranked {
+        true => merged_pages::by_rank(answers, request.order(), first, end),
+        false => merged_pages::by_name(answers, size),
+    })
+}
+
+/// The first line of a page, and the one after its last.
+fn lines_of_ranking(size: PageSize, page: &str) -> Result<(usize, usize), Failure> {
+    let first = match page {
+        "" => 0,
+        page => page.parse::<usize>().map_err(|_| page::not_ours())?,
+    };
+    Ok((first.min(RANKED_MAX), first.saturating_add(size.limit() - 1).min(RANKED_MAX)))
+}
+
 async fn by_name(
     rpc: &Rpc,
+    group: GroupId,
     search: Admitted<LockSearch>,
     size: PageSize,
     page: &str,
@@ -116,7 +175,7 @@ async fn by_name(
     let mut locks = Vec::new();
     loop {
         let wanted = size.limit() - locks.len();
-        let (at, part) = search_part(rpc, &search, after, None, wanted).await?;
+        let (at, part) = search_part(rpc, group, &search, after, None, wanted).await?;
         locks.extend(part.found.into_iter().map(|(_, lock)| read::summary(lock, at)));
         after = part.next;
         let full = locks.len() >= size.limit();
@@ -134,16 +193,14 @@ async fn by_name(
 
 async fn by_rank(
     rpc: &Rpc,
+    group: GroupId,
     search: Admitted<LockSearch>,
     size: PageSize,
     page: &str,
 ) -> Result<ListResponse, Failure> {
-    let first = match page {
-        "" => 0,
-        page => page.parse::<usize>().map_err(|_| page::not_ours())?,
-    };
-    let ranking = ranking(rpc, search).await?;
-    let end = first.saturating_add(size.limit() - 1).min(ranking.locks.len());
+    let (first, end) = lines_of_ranking(size, page)?;
+    let ranking = ranking(rpc, group, search).await?;
+    let end = end.min(ranking.locks.len());
     let shown = ranking.locks.get(first..end).unwrap_or_default();
     let more = end < ranking.locks.len();
     Ok(ListResponse {
@@ -154,15 +211,20 @@ async fn by_rank(
     })
 }
 
-async fn ranking(rpc: &Rpc, search: Admitted<LockSearch>) -> Result<Ranking, Failure> {
+async fn ranking(
+    rpc: &Rpc,
+    group: GroupId,
+    search: Admitted<LockSearch>,
+) -> Result<Ranking, Failure> {
     let mut rankings = rpc.rankings.lock().await;
     rankings.retain(|ranking| ranking.made.elapsed() < RANKING_KEEPS);
-    if let Some(ranking) = rankings.iter().find(|ranking| ranking.search == *search.get()) {
+    let is_meant = |made: &&Ranking| made.group == group && made.search == *search.get();
+    if let Some(ranking) = rankings.iter().find(is_meant) {
         return Ok(ranking.clone());
     }
     let (mut best, mut matched, mut after, mut above) = (Vec::new(), 0, None, None);
     loop {
-        let (at, part) = search_part(rpc, &search, after, above, usize::MAX).await?;
+        let (at, part) = search_part(rpc, group, &search, after, above, usize::MAX).await?;
         matched += part.matched as u64;
         best.extend(part.found);
         // The sort is stable, and the parts come in the order of names.
@@ -176,8 +238,8 @@ async fn ranking(rpc: &Rpc, search: Admitted<LockSearch>) -> Result<Ranking, Fai
             let locks = Arc::new(best.into_iter().map(|(_, lock)| lock).collect());
             let made = Instant::now();
             let search = search.into_inner();
-            let ranking = Ranking { search, made, at, matched, locks };
-            if rankings.len() == RANKINGS_KEPT {
+            let ranking = Ranking { group, search, made, at, matched, locks };
+            if rankings.len() >= RANKINGS_KEPT {
                 rankings.remove(0);
             }
             rankings.push(ranking.clone());
@@ -188,13 +250,14 @@ async fn ranking(rpc: &Rpc, search: Admitted<LockSearch>) -> Result<Ranking, Fai
 
 async fn search_part(
     rpc: &Rpc,
+    group: GroupId,
     search: &Admitted<LockSearch>,
     after: Option<String>,
     above: Option<u64>,
     found_max: usize,
 ) -> Result<(LogicalTime, LockSearchPart), Failure> {
     let part = Query::SearchLocks { search: search.get().clone(), after, above, found_max };
-    let answer = rpc.door.read_for(GroupId::FIRST, search, part).await?;
+    let answer = rpc.door.read_for(group, search, part).await?;
     match answer.data {
         ReadData::LockSearch(part) => Ok((answer.at, part)),
         _ => Err(bug("the shard read something else")),

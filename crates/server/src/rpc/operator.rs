@@ -8,7 +8,7 @@ use holdfast_proto::v1::operator_service_server::OperatorService;
 use holdfast_proto::v1::{
     BreakRequest, BreakResponse, Failure, FreezeRequest, FreezeResponse, KillSessionRequest,
     KillSessionResponse, ListFreezesRequest, ListFreezesResponse, MoveLockRequest,
-    MoveLockResponse, ReopenRequest, ReopenResponse, SetLimitsRequest, SetLimitsResponse,
+    MoveLockResponse, Reason, ReopenRequest, ReopenResponse, SetLimitsRequest, SetLimitsResponse,
     SetPermitsRequest, SetPermitsResponse, ThawRequest, ThawResponse,
 };
 use holdfast_replica::GroupId;
@@ -18,6 +18,7 @@ use tokio::time::timeout;
 use tonic::{Request, Response, Status};
 
 use super::credentials::bind;
+use super::every_group::{self, Scope};
 use super::failure::{bug, took_too_long, unavailable};
 use super::route::Destination;
 use super::unary::CALL_TIMEOUT;
@@ -32,6 +33,16 @@ pub(super) trait Step: Message + Clone + 'static {
 
     /// None if this is not what it asked for.
     fn response(at: LogicalTime, done: Intervened) -> Option<Self::Response>;
+
+    /// The answer of all groups, from those of the groups that did something; at least one.
+    fn merge_groups(parts: Vec<Self::Response>) -> Option<Self::Response> {
+        parts.into_iter().next()
+    }
+}
+
+/// With these reasons a group says that it has nothing of what the request is about. Another group may have it.
+fn is_nothing_to_do(failure: &Failure) -> bool {
+    matches!(failure.reason(), Reason::NotFrozen | Reason::NoSuchSession)
 }
 
 pub(super) async fn serve<S: Step>(
@@ -39,25 +50,55 @@ pub(super) async fn serve<S: Step>(
     caller: Caller,
     request: S,
 ) -> Result<S::Response, Failure> {
+    serve_part(rpc, caller, request, None).await
+}
+
+/// For the group that a node names which asks all groups.
+pub(super) async fn serve_part<S: Step>(
+    rpc: &Rpc,
+    caller: Caller,
+    request: S,
+    part: Option<GroupId>,
+) -> Result<S::Response, Failure> {
     let _permit = rpc.door.begin(S::METHOD)?;
     let mut command = request.clone().decode()?;
     bind(rpc.door.service(), &caller, &mut command);
     let about = About::Command(&command);
-    let groups = &rpc.membership.groups;
-    let group = match about_one_lock(&command) {
-        true => groups.of_command(&command, GroupId::FIRST),
-        false => groups.only_with_one("do this").map(|()| GroupId::FIRST)?,
+    let scope = match about_one_lock(&command) {
+        true => Scope::One(rpc.membership.groups.of_command(&command, GroupId::FIRST)),
+        false => Scope::every(rpc, part),
     };
     let command = rpc.door.authorise(&caller, S::METHOD, about)?.admit(command);
     let carried_out = async {
-        match rpc.destination(&caller, S::METHOD, group).await? {
-            Destination::Here => carry_out::<S>(rpc, group, command).await,
-            Destination::At(leader) => {
-                rpc.forwarding.call(leader, &caller, S::METHOD, &request).await
+        match scope {
+            Scope::One(group) => in_group(rpc, &caller, &request, group, command).await,
+            Scope::Every => {
+                let parts = every_group::carry_out(rpc, |rpc, group| {
+                    let (caller, request) = (caller.clone(), request.clone());
+                    let command = command.clone();
+                    async move { in_group(&rpc, &caller, &request, group, command).await }
+                });
+                let answers = every_group::all_changed(parts.await?, is_nothing_to_do)?;
+                S::merge_groups(answers).ok_or_else(|| bug("no group has answered"))
             }
         }
     };
     timeout(CALL_TIMEOUT, carried_out).await.unwrap_or_else(|_| Err(took_too_long()))
+}
+
+async fn in_group<S: Step>(
+    rpc: &Rpc,
+    caller: &Caller,
+    request: &S,
+    group: GroupId,
+    command: Admitted<Command>,
+) -> Result<S::Response, Failure> {
+    match rpc.destination(caller, S::METHOD, group).await? {
+        Destination::Here => carry_out::<S>(rpc, group, command).await,
+        Destination::At(leader) => {
+            rpc.forwarding.call_group((leader, group), caller, S::METHOD, request).await
+        }
+    }
 }
 
 /// All other interventions concern every group.
@@ -143,6 +184,11 @@ impl Step for FreezeRequest {
             }),
             _ => None,
         }
+    }
+
+    /// The freeze is whole until it ends in the first group.
+    fn merge_groups(parts: Vec<FreezeResponse>) -> Option<FreezeResponse> {
+        parts.into_iter().min_by_key(|part| part.remaining_ms)
     }
 }
 

@@ -14,10 +14,11 @@ use holdfast_service::{About, Admitted, Caller, Method, VisibleNames, hidden_nam
 use prost::Message;
 use tokio::time::timeout;
 
-use super::Rpc;
+use super::every_group::{self, Scope};
 use super::failure::{bug, took_too_long, unavailable};
 use super::route::Destination;
 use super::unary::CALL_TIMEOUT;
+use super::{Rpc, merged_pages};
 use crate::efficiency_tier::EfficiencyTier;
 use crate::membership::Membership;
 use crate::shard::{Query, ReadAnswer, ReadData, SHOWN_ON_STREAM_MAX, Unavailable};
@@ -26,7 +27,7 @@ use crate::shard::{Query, ReadAnswer, ReadData, SHOWN_ON_STREAM_MAX, Unavailable
 pub(super) const SHOWN_MAX: usize = 100;
 
 /// A request of the client API that becomes one query.
-pub(super) trait ReadRequest: Message + 'static {
+pub(super) trait ReadRequest: Message + Clone + 'static {
     const METHOD: Method;
     type Response: Message + Default;
 
@@ -34,6 +35,11 @@ pub(super) trait ReadRequest: Message + 'static {
 
     /// None if the answer is not one to this query.
     fn response(&self, answer: ReadAnswer, group: GroupId) -> Option<Self::Response>;
+
+    /// The answer of all groups, from those of each. None if this is not read of all groups.
+    fn merge_groups(&self, _parts: Vec<Self::Response>) -> Option<Self::Response> {
+        None
+    }
 
     /// Takes away the names that the caller may not see.
     fn hide(_response: &mut Self::Response, _visible: &VisibleNames) {}
@@ -49,19 +55,51 @@ pub(super) async fn serve<L: ReadRequest>(
     caller: Caller,
     request: L,
 ) -> Result<L::Response, Failure> {
+    serve_part(rpc, caller, request, None).await
+}
+
+/// For the group that a node names which asks all groups.
+pub(super) async fn serve_part<L: ReadRequest>(
+    rpc: &Rpc,
+    caller: Caller,
+    request: L,
+    part: Option<GroupId>,
+) -> Result<L::Response, Failure> {
     let _permit = rpc.door.begin(L::METHOD)?;
     let query = request.query()?;
-    let group = group_of(rpc, &query)?;
+    let scope = scope(rpc, &query, part)?;
     let query = rpc.door.authorise(&caller, L::METHOD, about(&query))?.admit(query);
     let read = async {
-        match rpc.destination(&caller, L::METHOD, group).await? {
-            Destination::Here => here(rpc, &caller, &request, group, query).await,
-            Destination::At(leader) => {
-                rpc.forwarding.call(leader, &caller, L::METHOD, &request).await
+        match scope {
+            Scope::One(group) => in_group(rpc, &caller, &request, group, query).await,
+            Scope::Every => {
+                let parts = every_group::carry_out(rpc, |rpc, group| {
+                    let (caller, request, query) = (caller.clone(), request.clone(), query.clone());
+                    async move { in_group(&rpc, &caller, &request, group, query).await }
+                });
+                let answers = every_group::all_answers(parts.await?)?;
+                request
+                    .merge_groups(answers)
+                    .ok_or_else(|| bug("a read of one group was asked of all"))
             }
         }
     };
     changes_nothing(timeout(CALL_TIMEOUT, read).await.unwrap_or_else(|_| Err(took_too_long())))
+}
+
+async fn in_group<L: ReadRequest>(
+    rpc: &Rpc,
+    caller: &Caller,
+    request: &L,
+    group: GroupId,
+    query: Admitted<Query>,
+) -> Result<L::Response, Failure> {
+    match rpc.destination(caller, L::METHOD, group).await? {
+        Destination::Here => here(rpc, caller, request, group, query).await,
+        Destination::At(leader) => {
+            rpc.forwarding.call_group((leader, group), caller, L::METHOD, request).await
+        }
+    }
 }
 
 /// So a read that failed never "may have happened".
@@ -69,22 +107,26 @@ pub(super) fn changes_nothing<T>(read: Result<T, Failure>) -> Result<T, Failure>
     read.map_err(|failure| Failure { may_have_happened: false, ..failure })
 }
 
-/// The group that answers. What is read of all groups is refused while there are several.
-fn group_of(rpc: &Rpc, query: &Query) -> Result<GroupId, Failure> {
+/// The groups that answer.
+fn scope(rpc: &Rpc, query: &Query, part: Option<GroupId>) -> Result<Scope, Failure> {
     let groups = &rpc.membership.groups;
     let what = match query {
         Query::Status { name, .. } | Query::Why { name, .. } | Query::Token { name, .. } => {
-            return Ok(groups.owner_of(name.as_str()));
+            return Ok(Scope::One(groups.owner_of(name.as_str())));
         }
         // For the efficiency tier, which follows the root group.
-        Query::Confirm { .. } | Query::Admit { .. } => return Ok(GroupId::FIRST),
-        Query::List { .. } | Query::SearchLocks { .. } => "list locks",
-        Query::Sessions { .. } | Query::Owners(_) => "list sessions",
-        Query::Freezes => "list freezes",
+        Query::Confirm { .. } | Query::Admit { .. } => return Ok(Scope::One(GroupId::FIRST)),
+        Query::List { .. }
+        | Query::SearchLocks { .. }
+        | Query::Sessions { .. }
+        | Query::Freezes => {
+            return Ok(Scope::every(rpc, part));
+        }
+        Query::Owners(_) => "find the owners of sessions",
         Query::Access => "show the policy",
         Query::Snapshot => "save a snapshot",
     };
-    groups.only_with_one(what).map(|()| GroupId::FIRST)
+    groups.only_with_one(what).map(|()| Scope::One(GroupId::FIRST))
 }
 
 fn about(query: &Query) -> About<'_> {
@@ -169,6 +211,10 @@ impl ReadRequest for ListRequest {
             matched: None,
         })
     }
+
+    fn merge_groups(&self, parts: Vec<ListResponse>) -> Option<ListResponse> {
+        Some(merged_pages::by_name(parts, PageSize::new(self.page_size).ok()?))
+    }
 }
 
 impl ReadRequest for ListFreezesRequest {
@@ -185,6 +231,10 @@ impl ReadRequest for ListFreezesRequest {
             logical_time_ms: answer.at.as_ms(),
             freezes: freezes.into_iter().map(|freeze| frozen(freeze, answer.at)).collect(),
         })
+    }
+
+    fn merge_groups(&self, parts: Vec<ListFreezesResponse>) -> Option<ListFreezesResponse> {
+        Some(merged_pages::freezes(parts))
     }
 
     /// A freeze concerns a caller that may read a name under its prefix.
@@ -213,6 +263,10 @@ impl ReadRequest for ListSessionsRequest {
             next_page,
             logical_time_ms: answer.at.as_ms(),
         })
+    }
+
+    fn merge_groups(&self, parts: Vec<ListSessionsResponse>) -> Option<ListSessionsResponse> {
+        Some(merged_pages::sessions(parts, PageSize::new(self.page_size).ok()?))
     }
 }
 

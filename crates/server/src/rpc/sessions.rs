@@ -4,7 +4,7 @@ use holdfast_core::Command;
 use holdfast_proto::decode::{self, Scope};
 use holdfast_proto::v1::{
     CloseSessionRequest, CloseSessionResponse, Failure, KeepAliveRequest, KeepAliveResponse,
-    OpenSessionRequest, OpenSessionResponse, answer,
+    OpenSessionRequest, OpenSessionResponse, Reason, answer,
 };
 use holdfast_service::Method;
 
@@ -18,8 +18,8 @@ impl Verb for OpenSessionRequest {
         decode::open(self, None)
     }
 
-    fn group(&self) -> u32 {
-        self.group
+    fn session_group(&self) -> Option<u32> {
+        Some(self.group)
     }
 
     fn response(result: answer::Result) -> Option<OpenSessionResponse> {
@@ -38,8 +38,8 @@ impl Verb for KeepAliveRequest {
         decode::keep_alive(&self, Scope::Unary)
     }
 
-    fn group(&self) -> u32 {
-        self.group
+    fn session_group(&self) -> Option<u32> {
+        Some(self.group)
     }
 
     fn response(result: answer::Result) -> Option<KeepAliveResponse> {
@@ -48,18 +48,23 @@ impl Verb for KeepAliveRequest {
             _ => None,
         }
     }
+
+    fn merge_groups(parts: Vec<KeepAliveResponse>) -> Option<KeepAliveResponse> {
+        parts.into_iter().min_by_key(|part| part.ttl_ms)
+    }
 }
 
 impl Verb for CloseSessionRequest {
     const METHOD: Method = Method::CloseSession;
     type Response = CloseSessionResponse;
+    const NOTHING_TO_DO: Option<Reason> = Some(Reason::UnknownSession);
 
     fn decode(self) -> Result<Command, Failure> {
         decode::close(&self, Scope::Unary)
     }
 
-    fn group(&self) -> u32 {
-        self.group
+    fn session_group(&self) -> Option<u32> {
+        Some(self.group)
     }
 
     fn response(result: answer::Result) -> Option<CloseSessionResponse> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use holdfast_core::{Command, Outcome};
 use holdfast_proto::Guarantee;
-use holdfast_proto::v1::{self, Failure, answer};
+use holdfast_proto::v1::{self, Failure, Reason, answer};
 use holdfast_replica::GroupId;
 use holdfast_service::{About, Admitted, Caller, Method, hidden_names};
 use prost::Message;
@@ -12,6 +12,7 @@ use tokio::time::timeout;
 
 use super::Rpc;
 use super::credentials::bind;
+use super::every_group::{self, Scope};
 use super::failure::{bug, took_too_long};
 use super::hang_up::HangUpGuard;
 use super::response::{self, ResponseContext};
@@ -24,7 +25,7 @@ pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// A request of the client API that becomes one command.
 pub(super) trait Verb: Message + Clone + 'static {
     const METHOD: Method;
-    type Response: Message + Default;
+    type Response: Message + Default + 'static;
 
     fn decode(self) -> Result<Command, Failure>;
 
@@ -33,10 +34,18 @@ pub(super) trait Verb: Message + Clone + 'static {
         v1::Tier::Correctness.into()
     }
 
-    /// The number of the group that it names, if it is about no lock; 0: the root group.
-    fn group(&self) -> u32 {
-        0
+    /// If it is about a session and no lock: the number of the group that it names, or 0 for all groups.
+    fn session_group(&self) -> Option<u32> {
+        None
     }
+
+    /// The answer of all groups, from those of the groups that did something; at least one.
+    fn merge_groups(parts: Vec<Self::Response>) -> Option<Self::Response> {
+        parts.into_iter().next()
+    }
+
+    /// With this reason a group says that it has nothing of what the request is about, so the others decide.
+    const NOTHING_TO_DO: Option<Reason> = None;
 
     /// Of which span it is part; empty: none.
     fn traceparent(&self) -> &str {
@@ -62,6 +71,16 @@ pub(super) async fn serve<V: Verb>(
     caller: Caller,
     request: V,
 ) -> Result<V::Response, Failure> {
+    serve_part(rpc, caller, request, None).await
+}
+
+/// For the group that a node names which forwards the request.
+pub(super) async fn serve_part<V: Verb>(
+    rpc: &Rpc,
+    caller: Caller,
+    request: V,
+    part: Option<GroupId>,
+) -> Result<V::Response, Failure> {
     let _permit = rpc.door.begin(V::METHOD)?;
     let tier = decode::tier(request.tier())?;
     let mut command = request.clone().decode()?;
@@ -72,32 +91,62 @@ pub(super) async fn serve<V: Verb>(
         v1::Tier::Unspecified | v1::Tier::Correctness => About::Command(&command),
     };
     let groups = &rpc.membership.groups;
-    let group = match tier {
+    let scope = match (tier, request.session_group()) {
         // It follows the root group.
-        v1::Tier::Efficiency => GroupId::FIRST,
-        v1::Tier::Unspecified | v1::Tier::Correctness => {
-            let named = groups.with_number(decode::group(request.group()))?;
-            groups.of_command(&command, named)
-        }
+        (v1::Tier::Efficiency, _) => Scope::One(GroupId::FIRST),
+        (_, Some(0)) => Scope::every(rpc, part),
+        (_, Some(named)) => Scope::One(groups.with_number(named)?),
+        (_, None) => Scope::One(groups.of_command(&command, GroupId::FIRST)),
     };
     let command = rpc.door.authorise(&caller, V::METHOD, about)?.admit(command);
     let mut guard = HangUpGuard::new(rpc, may_be_undone);
     let carried_out = async {
-        match rpc.destination(&caller, V::METHOD, group).await? {
-            Destination::Here => {
-                if let (Command::OpenSession(open), Some(audit)) = (command.get(), &rpc.audit) {
-                    audit.logged_in(&caller, open.session, open.public, true);
-                }
-                carry_out(rpc, &caller, &request, (tier, group), command, &mut guard).await
+        match scope {
+            Scope::One(group) => {
+                in_group(rpc, &caller, &request, (tier, group), command, &mut guard).await
             }
-            Destination::At(leader) => {
-                rpc.forwarding.call(leader, &caller, V::METHOD, &request).await
+            Scope::Every => {
+                let parts = every_group::carry_out(rpc, |rpc, group| {
+                    let (caller, request) = (caller.clone(), request.clone());
+                    let command = command.clone();
+                    async move {
+                        // It waits in no queue, so nothing is undone.
+                        let mut guard = HangUpGuard::new(&rpc, None);
+                        let place = (tier, group);
+                        in_group(&rpc, &caller, &request, place, command, &mut guard).await
+                    }
+                });
+                let is_nothing_to_do =
+                    |failure: &Failure| Some(failure.reason()) == V::NOTHING_TO_DO;
+                let answers = every_group::all_changed(parts.await?, is_nothing_to_do)?;
+                V::merge_groups(answers).ok_or_else(|| bug("no group has answered"))
             }
         }
     };
     let answer = timeout(request.patience(), carried_out).await;
     guard.answered();
     answer.unwrap_or_else(|_| Err(took_too_long()))
+}
+
+async fn in_group<V: Verb>(
+    rpc: &Rpc,
+    caller: &Caller,
+    request: &V,
+    (tier, group): (v1::Tier, GroupId),
+    command: Admitted<Command>,
+    guard: &mut HangUpGuard,
+) -> Result<V::Response, Failure> {
+    match rpc.destination(caller, V::METHOD, group).await? {
+        Destination::Here => {
+            if let (Command::OpenSession(open), Some(audit)) = (command.get(), &rpc.audit) {
+                audit.logged_in(caller, open.session, open.public, true);
+            }
+            carry_out(rpc, caller, request, (tier, group), command, guard).await
+        }
+        Destination::At(leader) => {
+            rpc.forwarding.call_group((leader, group), caller, V::METHOD, request).await
+        }
+    }
 }
 
 async fn carry_out<V: Verb>(

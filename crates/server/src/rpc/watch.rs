@@ -3,6 +3,7 @@
 //! A watch never skips: it ends with words when it cannot go on, because the leader moved (resume at the
 //! next one), the events were not read fast enough, or they are no longer kept.
 
+mod all_groups;
 mod concerns;
 mod event_encoder;
 mod follow;
@@ -33,13 +34,17 @@ use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status};
 
 use super::Rpc;
+use super::every_group;
 use super::grpc;
 use super::route::Destination;
 use crate::events::Position;
+use all_groups::AllGroups;
 
 /// What is asked for.
 #[derive(Clone, Debug)]
 pub(super) struct WatchTarget {
+    /// The group whose events are told.
+    group: GroupId,
     names: Scope,
     start: Start,
 }
@@ -92,14 +97,21 @@ impl Scope {
 
 impl Start {
     /// After the position, if one is given.
-    fn decode(after: Option<&EventPosition>, or_else: Start) -> Result<Start, Failure> {
+    fn decode(
+        group: GroupId,
+        after: Option<&EventPosition>,
+        or_else: Start,
+    ) -> Result<Start, Failure> {
         match after {
             None => Ok(or_else),
-            Some(after) if after.group == GroupId::FIRST.0 => {
-                Ok(Start::After(Position { index: after.index, number: after.number }))
+            Some(&EventPosition { group: of, index, number }) if of == group.0 => {
+                Ok(Start::After(Position { group, index, number }))
             }
             Some(after) => {
-                let words = format!("there is no group {}; start a new watch", after.group);
+                let words = format!(
+                    "the position is of group {}, and the events are of group {}; start a new watch",
+                    after.group, group.0
+                );
                 Err(refused(Reason::Compacted, words))
             }
         }
@@ -114,14 +126,15 @@ impl WatchTarget {
 
     /// What happens to one lock.
     pub(super) fn of_one(
+        group: GroupId,
         name: &LockName,
         after: Option<&EventPosition>,
     ) -> Result<WatchTarget, Failure> {
         let names = Scope::Only(name.as_str().to_owned());
-        Ok(WatchTarget { names, start: Start::decode(after, Start::Snapshot)? })
+        Ok(WatchTarget { group, names, start: Start::decode(group, after, Start::Snapshot)? })
     }
 
-    fn decode(request: &WatchRequest) -> Result<WatchTarget, Failure> {
+    fn decode(group: GroupId, request: &WatchRequest) -> Result<WatchTarget, Failure> {
         const PREFIX_BYTES_MAX: usize = holdfast_core::NAME_BYTES_MAX;
         let prefix = request.prefix.clone();
         if prefix.len() > PREFIX_BYTES_MAX || prefix.chars().any(char::is_control) {
@@ -129,8 +142,8 @@ impl WatchTarget {
             return Err(refused(Reason::InvalidPrefix, words));
         }
         let or_else = if request.without_snapshot { Start::Now } else { Start::Snapshot };
-        let start = Start::decode(request.after.as_ref(), or_else)?;
-        Ok(WatchTarget { names: Scope::Under(prefix), start })
+        let start = Start::decode(group, request.after.as_ref(), or_else)?;
+        Ok(WatchTarget { group, names: Scope::Under(prefix), start })
     }
 }
 
@@ -151,16 +164,47 @@ pub(super) async fn serve(
     caller: Caller,
     request: WatchRequest,
 ) -> Result<WatchFrames, Failure> {
-    let permit = rpc.door.begin(Method::Watch)?;
+    serve_part(rpc, caller, request, None).await
+}
+
+/// For the group that a node names which watches all groups.
+pub(super) async fn serve_part(
+    rpc: &Rpc,
+    caller: Caller,
+    request: WatchRequest,
+    part: Option<GroupId>,
+) -> Result<WatchFrames, Failure> {
     rpc.watch_open_rate.begin(&caller)?;
-    rpc.membership.groups.only_with_one("watch locks")?;
-    let ask = WatchTarget::decode(&request)?;
-    let ask = rpc.door.authorise(&caller, Method::Watch, ask.about())?.admit(ask);
-    match rpc.destination(&caller, Method::Watch, GroupId::FIRST).await? {
-        Destination::Here => Ok(Box::pin(follow(rpc, &caller, ask, permit))),
+    match every_group::Scope::every(rpc, part) {
+        every_group::Scope::One(group) => in_group(rpc, &caller, &request, group).await,
+        every_group::Scope::Every => {
+            let mut parts = Vec::new();
+            for group in rpc.membership.groups.all() {
+                let request = all_groups::part(&request, group)?;
+                parts.push(in_group(rpc, &caller, &request, group).await?);
+            }
+            let goes_on = request.after.is_some() || !request.after_groups.is_empty();
+            let has_snapshot = !goes_on && !request.without_snapshot;
+            Ok(Box::pin(AllGroups::new(parts, has_snapshot)))
+        }
+    }
+}
+
+async fn in_group(
+    rpc: &Rpc,
+    caller: &Caller,
+    request: &WatchRequest,
+    group: GroupId,
+) -> Result<WatchFrames, Failure> {
+    let permit = rpc.door.begin(Method::Watch)?;
+    let ask = WatchTarget::decode(group, request)?;
+    let ask = rpc.door.authorise(caller, Method::Watch, ask.about())?.admit(ask);
+    match rpc.destination(caller, Method::Watch, group).await? {
+        Destination::Here => Ok(Box::pin(follow(rpc, caller, ask, permit))),
         Destination::At(leader) => {
             let permits = [permit, rpc.door.begin_relay()?];
-            let frames = rpc.forwarding.stream(leader, &caller, Method::Watch, &request).await?;
+            let to = (leader, Some(group));
+            let frames = rpc.forwarding.stream(to, caller, Method::Watch, request).await?;
             Ok(Box::pin(held_by(frames, permits)))
         }
     }

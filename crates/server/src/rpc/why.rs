@@ -31,7 +31,9 @@ impl ReadRequest for WhyRequest {
 
     fn complete(&self, response: &mut WhyResponse, rpc: &Rpc) -> Result<(), Failure> {
         let status = response.status.as_ref();
-        let Some(times) = hold_times::of(&rpc.events, &self.name) else {
+        let Some(times) =
+            hold_times::of(rpc.events.of(rpc.membership.groups.owner_of(&self.name)), &self.name)
+        else {
             response.estimated_wait_ms = status.and_then(end_of_lost_holder_ms);
             return Ok(());
         };

@@ -43,9 +43,7 @@ impl Shard {
                 }
             }
             Effect::Installed { group, index } => {
-                if group == GroupId::FIRST {
-                    self.events.restart_after(index);
-                }
+                self.events.of(group).restart_after(index);
                 tracing::info!(%group, index, "the leader's snapshot is installed");
                 self.owners_unknown = true;
             }
@@ -53,11 +51,7 @@ impl Shard {
                 self.send_owners();
                 let Some(events) = self.engine.events(group) else { return };
                 self.metrics.events.add(events.len() as u64);
-                // The ring has those of the root group. What reads it is refused while there are several groups.
-                match group {
-                    GroupId::FIRST => self.events.record(events, unix_ms(), publication),
-                    _ => events.clear(),
-                }
+                self.events.of(group).record(events, unix_ms(), publication);
             }
             Effect::LeadershipChanged { group, leadership } => {
                 self.leadership_changed(group, leadership);
@@ -94,7 +88,8 @@ impl Shard {
             let owners = sessions.map(|SessionSummary { public, owner, principal, .. }| {
                 (public, SessionOwner { owner, principal })
             });
-            self.events.set_sessions(owners.collect());
+            // The sinks read the root group only.
+            self.events.root().set_sessions(owners.collect());
         }
     }
 

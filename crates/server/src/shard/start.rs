@@ -27,7 +27,7 @@ use super::queue::{Inbox, InboxSender};
 use super::{ROOM, Shard, StopReason};
 use crate::config::NodeConfig;
 use crate::efficiency_tier::EfficiencyTier;
-use crate::events::EventRing;
+use crate::events::EventRings;
 use crate::groups::Groups;
 use crate::identity;
 use crate::loop_watchdog::LoopWatchdog;
@@ -73,7 +73,7 @@ pub(crate) struct Channels {
     /// For the shard's own background work.
     pub(crate) inbox_sender: InboxSender,
     pub(crate) leadership: Leaderships,
-    pub(crate) events: Arc<EventRing>,
+    pub(crate) events: EventRings,
     pub(crate) memory: Arc<EfficiencyTier>,
     pub(crate) watchdog: Arc<LoopWatchdog>,
     pub(crate) metrics: Arc<Metrics>,
@@ -132,9 +132,9 @@ impl Shard {
         for (group, durable) in durable {
             let config = replica_config(config, group, channels.initial_members.clone());
             let replica = Replica::new(config, durable)?;
+            // What the log holds beyond the snapshot is applied again, and recorded again.
+            channels.events.of(group).restart_after(replica.applied_index());
             if group == GroupId::FIRST {
-                // What the log holds beyond the snapshot is applied again, and recorded again.
-                channels.events.restart_after(replica.applied_index());
                 membership.elects(replica.applied_index(), &replica.membership().configuration);
                 membership.publish(replica.membership().clone());
             }

@@ -23,7 +23,7 @@ use super::{
 };
 use crate::config::NodeConfig;
 use crate::efficiency_tier::EfficiencyTier;
-use crate::events::EventRing;
+use crate::events::EventRings;
 use crate::identity::Identity;
 use crate::known_peers::KnownPeers;
 use crate::loop_watchdog::LoopWatchdog;
@@ -88,7 +88,7 @@ impl Bench {
             let _entered = runtime.enter();
             PeerLinks::start(&handshake, &handle, &mut JoinSet::new())
         };
-        let events = Arc::new(EventRing::new(config.events_kept));
+        let events = EventRings::new([GroupId::FIRST].into_iter(), config.events_kept);
         let memory = Arc::new(EfficiencyTier::new());
         let channels = Channels {
             policy: Arc::default(),

@@ -432,6 +432,7 @@ MESSAGES: Dict[str, Fields] = {
         1: ("prefix", "string", False),
         2: ("after", "EventPosition", False),
         3: ("without_snapshot", "bool", False),
+        4: ("after_groups", "EventPosition", True),
     },
 }
 

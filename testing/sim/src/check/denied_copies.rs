@@ -35,11 +35,9 @@ mod tests {
     #[test]
     fn a_grant_to_a_denied_call_is_told_apart_from_other_grants() {
         let denied = Outcome::Rejected(Rejection::PermissionDenied);
-        for (outcome, granted_request, is_copy) in [
-            (denied.clone(), 1, true),
-            (denied, 2, false),
-            (Outcome::Busy, 1, false),
-        ] {
+        for (outcome, granted_request, is_copy) in
+            [(denied.clone(), 1, true), (denied, 2, false), (Outcome::Busy, 1, false)]
+        {
             let mut story = TestHistory::default();
             story.acquire("a", 1, 1).from(0).until(2, outcome);
             story.log(5, [granted("a", 1, granted_request, 7)]);

@@ -22,11 +22,7 @@ impl CoverageOf {
         self.seeds.run(options, |report| {
             total.add(&report.coverage.clone().unwrap_or_default());
             violations += report.violations.len();
-            if report.violations.is_empty() {
-                Ok(())
-            } else {
-                complain(&report, options)
-            }
+            if report.violations.is_empty() { Ok(()) } else { complain(&report, options) }
         })?;
         print(&total)?;
         let missing = total.missing();

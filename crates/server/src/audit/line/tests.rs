@@ -84,7 +84,7 @@ fn record(number: u32, event: Event) -> Recorded {
     // Those of one entry have their time and index in common, and then both change.
     let index = 40 + u64::from(number / 3);
     let at = LogicalTime::from_ms(index - 40);
-    let position = Position { index, number: number % 3 };
+    let position = Position { group: GroupId::FIRST, index, number: number % 3 };
     Recorded { position, at, unix_ms: 1_794_743_884_000 + index / 2, event, serial: 0 }
 }
 
@@ -112,7 +112,8 @@ fn every_event_becomes_the_line_that_a_general_writer_makes() {
 
 #[test]
 fn gaps_and_leaders_have_lines_like_events() {
-    let (position, unix_ms) = (Position { index: 7, number: 0 }, 1_794_743_884_123);
+    let (position, unix_ms) =
+        (Position { group: GroupId::FIRST, index: 7, number: 0 }, 1_794_743_884_123);
     assert_eq!(gap(5, position, unix_ms, 0), reference_gap(5, position, unix_ms, 0));
     for (leader, is_here) in [(Some(NodeId(2)), false), (Some(NodeId(1)), true), (None, false)] {
         let now = Leadership { leader, is_here, term: 4 };

@@ -56,7 +56,9 @@ pub(in crate::rpc) async fn serve(
             tokio::spawn(cut(header, body, sender, (permit, only)));
             Ok(Box::pin(ReceiverStream::new(chunks)))
         }
-        Destination::At(leader) => rpc.forwarding.stream(leader, &caller, METHOD, &request).await,
+        Destination::At(leader) => {
+            rpc.forwarding.stream((leader, None), &caller, METHOD, &request).await
+        }
     }
 }
 

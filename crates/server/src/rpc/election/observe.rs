@@ -13,7 +13,6 @@ use holdfast_proto::v1::{
     EventKind, EventPosition, Failure, Leader, LockSummary, Mode, ObserveRequest, ObserveResponse,
     Vacancy, WatchEvent, WatchFrame,
 };
-use holdfast_replica::GroupId;
 use holdfast_service::{Caller, Method};
 use tokio_stream::Stream;
 use tonic::Status;
@@ -31,10 +30,11 @@ pub(in crate::rpc) async fn serve(
 ) -> Result<Observed, Failure> {
     let permit = rpc.door.begin(Method::Observe)?;
     rpc.watch_open_rate.begin(&caller)?;
-    rpc.membership.groups.only_with_one("observe an election")?;
-    let ask = watch::WatchTarget::of_one(&lock_name(&request.name)?, request.after.as_ref())?;
+    let name = lock_name(&request.name)?;
+    let group = rpc.membership.groups.owner_of(name.as_str());
+    let ask = watch::WatchTarget::of_one(group, &name, request.after.as_ref())?;
     let ask = rpc.door.authorise(&caller, Method::Observe, ask.about())?.admit(ask);
-    match rpc.destination(&caller, Method::Observe, GroupId::FIRST).await? {
+    match rpc.destination(&caller, Method::Observe, group).await? {
         Destination::Here => {
             let frames = watch::follow(rpc, &caller, ask, permit);
             let observation = Observation::after(request.after_epoch);
@@ -42,7 +42,8 @@ pub(in crate::rpc) async fn serve(
         }
         Destination::At(leader) => {
             let permits = [permit, rpc.door.begin_relay()?];
-            let told = rpc.forwarding.stream(leader, &caller, Method::Observe, &request).await?;
+            let told =
+                rpc.forwarding.stream((leader, None), &caller, Method::Observe, &request).await?;
             Ok(Box::pin(held_by(told, permits)))
         }
     }

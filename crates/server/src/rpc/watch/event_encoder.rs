@@ -68,6 +68,7 @@ mod tests {
         ActorId, CycleLink, EndReason, Event, FenceToken, LockName, LogicalTime, Outcome,
         PublicSessionId, RequestId, SessionId,
     };
+    use holdfast_replica::GroupId;
 
     use super::*;
     use crate::events::Position;
@@ -100,7 +101,8 @@ mod tests {
         // Two that share a place, in turn.
         let sessions = [7, 7 + 1_024, 7].map(SessionId);
         let events = sessions.into_iter().flat_map(of_session).zip(0..).map(|(event, number)| {
-            let (position, at) = (Position { index: 2, number }, LogicalTime::from_ms(6));
+            let (position, at) =
+                (Position { group: GroupId::FIRST, index: 2, number }, LogicalTime::from_ms(6));
             Recorded { position, at, unix_ms: 1_794_743_884_123, event, serial: 0 }
         });
         let events: Vec<Recorded> = events.collect();

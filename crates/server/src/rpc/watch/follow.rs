@@ -10,7 +10,7 @@ use std::time::Duration;
 use holdfast_proto::encode::read::summary;
 use holdfast_proto::failure::refused;
 use holdfast_proto::v1::{Failure, Reason, WatchFrame};
-use holdfast_replica::{GroupId, Leadership, NodeId};
+use holdfast_replica::{Leadership, NodeId};
 use holdfast_service::{Admitted, Caller, Method, Permit};
 use prost::Message;
 use tokio::sync::watch;
@@ -22,7 +22,7 @@ use super::pending_events::{FRAME_BYTES_TARGET, PendingEvents, frame_at};
 use super::queue::{FrameSender, Frames, ReaderGone, queue};
 use super::snapshot::{self, SnapshotExtent};
 use super::{Start, WatchTarget};
-use crate::events::{Compacted, Pace, Position};
+use crate::events::{Compacted, EventRing, Pace, Position};
 use crate::shard::Unavailable;
 
 /// No eye sees the difference, and waking a watch and its reader so often costs little.
@@ -79,7 +79,8 @@ struct Watcher {
 
 impl Watcher {
     async fn run(&self, start: Start) -> Result<(), Ended> {
-        let mut extent = SnapshotExtent::default();
+        let group = self.ask.get().group;
+        let mut extent = SnapshotExtent::of(group);
         let position = match start {
             Start::Snapshot => {
                 extent = tokio::select! {
@@ -89,15 +90,15 @@ impl Watcher {
                 extent.start()
             }
             Start::Now => {
-                let position =
-                    Position::end_of(snapshot::applied_index(&self.rpc, &self.ask).await?);
+                let applied = snapshot::applied_index(&self.rpc, &self.ask).await?;
+                let position = Position::end_of(group, applied);
                 self.send(frame_at(position, &extent), position).await?;
                 position
             }
             Start::After(position) => {
                 // The next leader has applied all that was committed, and so all that was extent.
                 let applied = snapshot::applied_index(&self.rpc, &self.ask).await?;
-                if position.index > applied || !self.rpc.events.keeps(position) {
+                if position.index > applied || !self.ring().keeps(position) {
                     return Err(compacted().into());
                 }
                 position
@@ -107,7 +108,7 @@ impl Watcher {
     }
 
     async fn send_snapshot(&self) -> Result<SnapshotExtent, Ended> {
-        let mut extent = SnapshotExtent::default();
+        let mut extent = SnapshotExtent::of(self.ask.get().group);
         let mut after = None;
         loop {
             self.check_again()?;
@@ -138,12 +139,12 @@ impl Watcher {
     }
 
     async fn follow(&self, position: Position, extent: SnapshotExtent) -> Result<(), Ended> {
-        let mut recorded = self.rpc.events.news();
-        let mut leadership = self.rpc.door.watch_leadership(GroupId::FIRST);
+        let mut recorded = self.ring().news();
+        let mut leadership = self.rpc.door.watch_leadership(self.ask.get().group);
         let mut pause = interval(POSITION_INTERVAL);
         let mut credential_end = pin!(self.rpc.credential_end(&self.caller));
         let mut pace = Pace::new(LOOK_EVERY);
-        let events = Arc::clone(&self.rpc.events);
+        let events = Arc::clone(self.ring());
         let reader = (self.rpc.door.service().clone(), self.caller.clone());
         let names = self.ask.get().names.clone();
         self.sender.follow(PendingEvents::new(events, names, reader, extent, position));
@@ -173,6 +174,10 @@ impl Watcher {
         }
     }
 
+    fn ring(&self) -> &Arc<EventRing> {
+        self.rpc.events.of(self.ask.get().group)
+    }
+
     /// What was allowed when it began may have been revoked.
     fn check_again(&self) -> Result<(), Failure> {
         let about = self.ask.get().about();
@@ -182,7 +187,7 @@ impl Watcher {
     /// Waits for the reader, but not past the point where the ring has forgotten what it needs next.
     async fn send(&self, frame: WatchFrame, position: Position) -> Result<(), Ended> {
         while timeout(LAG_CHECK_INTERVAL, self.sender.room()).await.is_err() {
-            if !self.rpc.events.keeps(position) {
+            if !self.ring().keeps(position) {
                 return Err(too_slow().into());
             }
             if self.rpc.stopping.has_begun() {

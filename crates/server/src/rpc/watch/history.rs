@@ -67,11 +67,11 @@ pub(in crate::rpc) async fn serve(
     const METHOD: Method = Method::History;
     let _permit = rpc.door.begin(METHOD)?;
     let ask = HistoryQuery::decode(&request)?;
-    rpc.membership.groups.only_with_one("tell the history of a lock")?;
+    let group = rpc.membership.groups.owner_of(&request.name);
     let ask = rpc.door.authorise(&caller, METHOD, ask.names.about())?.admit(ask);
     let read = async {
-        match rpc.destination(&caller, METHOD, GroupId::FIRST).await? {
-            Destination::Here => here(rpc, ask).await.map(|mut response| {
+        match rpc.destination(&caller, METHOD, group).await? {
+            Destination::Here => here(rpc, group, ask).await.map(|mut response| {
                 let visible = rpc.door.service().visible_names(&caller);
                 if !visible.are_all() {
                     let events = response.events.iter_mut();
@@ -85,12 +85,16 @@ pub(in crate::rpc) async fn serve(
     changes_nothing(timeout(CALL_TIMEOUT, read).await.unwrap_or_else(|_| Err(took_too_long())))
 }
 
-async fn here(rpc: &Rpc, action: Admitted<HistoryQuery>) -> Result<HistoryResponse, Failure> {
-    let (at, _) = owners_now(rpc, &action, Vec::new()).await?;
+async fn here(
+    rpc: &Rpc,
+    group: GroupId,
+    action: Admitted<HistoryQuery>,
+) -> Result<HistoryResponse, Failure> {
+    let (at, _) = owners_now(rpc, group, &action, Vec::new()).await?;
     let now = Now { logical: at, unix_ms: unix_ms() };
     // One at a time: each goes through all that is kept.
     let only = rpc.histories.acquire().await.map_err(|_| bug("it is never closed"))?;
-    let (events, ask) = (Arc::clone(&rpc.events), action.get().clone());
+    let (events, ask) = (Arc::clone(rpc.events.of(group)), action.get().clone());
     let looking = tokio::task::spawn_blocking(move || {
         let response = ask.answer(&events, now);
         let sessions = response.events.iter().map(|event| event.public_session_id.as_str());
@@ -100,7 +104,7 @@ async fn here(rpc: &Rpc, action: Admitted<HistoryQuery>) -> Result<HistoryRespon
     let (mut response, mut known) = looking.await.map_err(|_| bug("looking back panicked"))?;
     drop(only);
     let unknown = known.iter().filter(|(_, owner)| owner.is_none()).map(|(id, _)| *id).collect();
-    for (session, owner) in owners_now(rpc, &action, unknown).await?.1 {
+    for (session, owner) in owners_now(rpc, group, &action, unknown).await?.1 {
         known.insert(session, Some(owner));
     }
     let known = known.into_iter().filter_map(|(session, owner)| Some((session, owner?)));
@@ -115,11 +119,12 @@ async fn here(rpc: &Rpc, action: Admitted<HistoryQuery>) -> Result<HistoryRespon
 
 async fn owners_now(
     rpc: &Rpc,
+    group: GroupId,
     action: &Admitted<HistoryQuery>,
     sessions: Vec<PublicSessionId>,
 ) -> Result<(LogicalTime, Vec<(PublicSessionId, Owner)>), Failure> {
     let query = Query::Owners(sessions);
-    let ReadAnswer { at, data, .. } = rpc.door.read_for(GroupId::FIRST, action, query).await?;
+    let ReadAnswer { at, data, .. } = rpc.door.read_for(group, action, query).await?;
     let ReadData::Owners(owners) = data else {
         return Err(bug("the shard read something else"));
     };
@@ -325,7 +330,7 @@ mod tests {
 
     /// Each an entry of its own, a second after the one before.
     fn ring(events: impl IntoIterator<Item = Event>, unix_ms: u64) -> EventRing {
-        let ring = EventRing::new(1_000);
+        let ring = EventRing::of_root(1_000);
         ring.restart_after(0);
         let happened = (1..).zip(events);
         let happened = happened
@@ -417,7 +422,7 @@ mod tests {
 
     #[test]
     fn history_names_the_time_since_when_it_is_complete() {
-        let ring = EventRing::new(2);
+        let ring = EventRing::of_root(2);
         ring.restart_after(0);
         let empty = ask(0, 9, 0).answer(&ring, NOW);
         assert_eq!((empty.kept_after.unwrap().index, empty.kept_since_unix_ms), (0, None));
@@ -452,7 +457,7 @@ mod tests {
 
     /// In one entry.
     fn blamed(events: Vec<Event>) -> Vec<String> {
-        let ring = EventRing::new(1_000);
+        let ring = EventRing::of_root(1_000);
         ring.restart_after(0);
         let happened = events.into_iter().map(|event| (LogIndex(1), NOW.logical, event));
         ring.record(&mut happened.collect(), 0, None);

@@ -181,6 +181,7 @@ impl Drop for Frames {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_replica::GroupId;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::Wake;
 
@@ -205,10 +206,11 @@ mod tests {
 
     impl Scene {
         fn watching(names: Scope) -> Scene {
-            let ring = Arc::new(EventRing::new(EVENTS_KEPT));
+            let ring = Arc::new(EventRing::of_root(EVENTS_KEPT));
             ring.restart_after(0);
             let (sender, frames) = queue();
-            let (extent, position) = (SnapshotExtent::default(), Position::end_of(0));
+            let (extent, position) =
+                (SnapshotExtent::of(GroupId::FIRST), Position::end_of(GroupId::FIRST, 0));
             let reader = (Service::default(), Caller::node(1));
             sender.follow(PendingEvents::new(Arc::clone(&ring), names, reader, extent, position));
             Scene { ring, index: 0, sender, frames }

@@ -17,8 +17,9 @@ use crate::shard::{Query, ReadData};
 const PAGE_SIZE: usize = 1_000;
 
 /// The log index up to which the snapshot is complete, for each range of names.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct SnapshotExtent {
+    group: GroupId,
     /// The last name of each page but the last, and the entry at which the page was read.
     pages: Vec<(String, u64)>,
     last_page: u64,
@@ -34,6 +35,10 @@ pub(super) struct SnapshotPage {
 }
 
 impl SnapshotExtent {
+    pub(super) fn of(group: GroupId) -> SnapshotExtent {
+        SnapshotExtent { group, pages: Vec::new(), last_page: 0 }
+    }
+
     pub(super) fn note(&mut self, page: &SnapshotPage) {
         match &page.next {
             Some(last) => self.pages.push((last.clone(), page.applied_index)),
@@ -43,13 +48,14 @@ impl SnapshotExtent {
 
     /// Where the events begin: nothing before is of interest, some after may be extent already.
     pub(super) fn start(&self) -> Position {
-        Position::end_of(self.pages.first().map_or(self.last_page, |(_, index)| *index))
+        let index = self.pages.first().map_or(self.last_page, |(_, index)| *index);
+        Position::end_of(self.group, index)
     }
 
     /// From here on nothing is left of what the pages showed at different moments: a watch that goes on
     /// from here needs no account of them.
     pub(super) fn is_left_behind(&self, position: Position) -> bool {
-        position >= Position::end_of(self.last_page) || position.index > self.last_page
+        position >= Position::end_of(self.group, self.last_page) || position.index > self.last_page
     }
 
     /// Did the snapshot show this? Of an event with several names, all must have been shown.
@@ -95,7 +101,7 @@ pub(super) async fn page(
     // A single name comes before all that begin with it.
     let limit = if matches!(names, Scope::Only(_)) { 1 } else { PAGE_SIZE + 1 };
     let query = Query::List { prefix, after, limit };
-    let answer = rpc.door.read_for(GroupId::FIRST, ask, query).await?;
+    let answer = rpc.door.read_for(ask.get().group, ask, query).await?;
     let ReadData::List(mut locks) = answer.data else {
         return Err(bug("the shard read something else"));
     };
@@ -109,7 +115,7 @@ pub(super) async fn page(
 /// The entry up to which this node has applied, which is at least what was committed when it was asked.
 pub(super) async fn applied_index(rpc: &Rpc, ask: &Admitted<WatchTarget>) -> Result<u64, Failure> {
     let query = Query::List { prefix: String::new(), after: None, limit: 0 };
-    Ok(rpc.door.read_for(GroupId::FIRST, ask, query).await?.applied_index)
+    Ok(rpc.door.read_for(ask.get().group, ask, query).await?.applied_index)
 }
 
 #[cfg(test)]
@@ -129,21 +135,25 @@ mod tests {
 
     fn reopened(name: &str, index: u64) -> Recorded {
         let event = Event::Reopened { name: LockName::new(name).unwrap() };
-        let position = Position { index, number: 0 };
+        let position = Position { group: GroupId::FIRST, index, number: 0 };
         Recorded { position, at: LogicalTime::ZERO, unix_ms: 0, event, serial: 0 }
     }
 
     #[test]
     fn an_event_is_sent_once_in_its_snapshot_page_or_afterwards() {
-        let mut extent = SnapshotExtent::default();
+        let mut extent = SnapshotExtent::of(GroupId::FIRST);
         extent.note(&page(10, Some("m")));
         extent.note(&page(20, Some("t")));
         extent.note(&page(30, None));
-        assert_eq!(extent.start(), Position::end_of(10));
+        assert_eq!(extent.start(), Position::end_of(GroupId::FIRST, 10));
         for (index, left_behind) in [(10, false), (29, false), (30, true), (31, true)] {
-            assert_eq!(extent.is_left_behind(Position::end_of(index)), left_behind, "{index}");
+            assert_eq!(
+                extent.is_left_behind(Position::end_of(GroupId::FIRST, index)),
+                left_behind,
+                "{index}"
+            );
         }
-        assert!(!extent.is_left_behind(Position { index: 30, number: 2 }));
+        assert!(!extent.is_left_behind(Position { group: GroupId::FIRST, index: 30, number: 2 }));
         for (name, index, shown) in [
             ("a", 10, true),
             ("a", 11, false),

@@ -104,8 +104,9 @@ export type OpenSessionRequest = Message<"holdfast.v1.OpenSessionRequest"> & {
   owner?: Owner | undefined;
 
   /**
-   * In which group the session is opened; 0 means the root group, 1. A session may be open in several groups under one id.
-   * Each of them ends it on its own. On the stream: all operations of the stream are for this group.
+   * In which group the session is opened. A session may be open in several groups under one id. Each of them ends it on its
+   * own. 0 in a unary call: in all groups. On the stream, all operations of the stream are for this group, and 0 is the
+   * root group, 1.
    *
    * @generated from field: uint32 group = 6;
    */
@@ -327,7 +328,8 @@ export type KeepAliveRequest = Message<"holdfast.v1.KeepAliveRequest"> & {
   ackedThrough: bigint;
 
   /**
-   * Unary calls only: in which group the session is; 0 means the root group. On the stream it is the group of the stream.
+   * Unary calls only: in which group the session is; 0 means all groups. If it has ended in one of them, the answer is that
+   * of an ended session. On the stream it is the group of the stream.
    *
    * @generated from field: uint32 group = 4;
    */
@@ -378,7 +380,7 @@ export type KeepAliveManyRequest = Message<"holdfast.v1.KeepAliveManyRequest"> &
   sessionIds: string[];
 
   /**
-   * In which group the sessions are; 0 means the root group.
+   * In which group the sessions are; 0 means all groups. A session that has ended in one of them counts as ended.
    *
    * @generated from field: uint32 group = 2;
    */
@@ -432,7 +434,7 @@ export type CloseSessionRequest = Message<"holdfast.v1.CloseSessionRequest"> & {
   requestId: bigint;
 
   /**
-   * As in KeepAliveRequest. The session goes on in other groups.
+   * As in KeepAliveRequest. With a group, the session goes on in other groups.
    *
    * @generated from field: uint32 group = 3;
    */
@@ -2663,6 +2665,8 @@ export type ListResponse = Message<"holdfast.v1.ListResponse"> & {
   nextPage: string;
 
   /**
+   * 0 if several groups answered: each has its own time.
+   *
    * @generated from field: uint64 logical_time_ms = 3;
    */
   logicalTimeMs: bigint;
@@ -2785,6 +2789,8 @@ export type ListSessionsResponse = Message<"holdfast.v1.ListSessionsResponse"> &
   nextPage: string;
 
   /**
+   * 0 if several groups answered: each has its own time.
+   *
    * @generated from field: uint64 logical_time_ms = 3;
    */
   logicalTimeMs: bigint;
