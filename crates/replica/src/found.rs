@@ -12,12 +12,14 @@ use crate::log_store::{Durable, HardState, SnapshotFile};
 use crate::membership::Membership;
 use crate::snapshot_body;
 
-/// The entry and the term that the snapshot stands for.
-const FOUNDED: (u64, u64) = (1, 1);
+/// The entry that the snapshot stands for.
+pub const FOUNDING_INDEX: u64 = 1;
+/// Its term.
+const FOUNDING_TERM: u64 = 1;
 
 /// What each founder of a group has on its disk. The epoch is above 0: epoch 0 means all slots.
 pub fn found_group(voters: &[NodeId], epoch: MapEpoch, slots: SlotSet) -> SnapshotFile {
-    let (index, term) = FOUNDED;
+    let (index, term) = (FOUNDING_INDEX, FOUNDING_TERM);
     let mut table = LockTable::new(Limits::default());
     let mut events = Vec::new();
     for command in [

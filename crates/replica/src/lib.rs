@@ -50,7 +50,7 @@ pub use backup::{BackupError, BackupHeader, BodyCheck};
 pub use config::ReplicaConfig;
 pub use consensus::MessageError;
 pub use effect::{Effect, Leadership, Outgoing, Ticket, Turn, Unavailable};
-pub use found::found_group;
+pub use found::{FOUNDING_INDEX, found_group};
 pub use id::{ClusterId, DirectoryId, GroupId, NodeId};
 pub use log_store::{Durable, HardState, LogEntry, SnapshotFile};
 pub use membership::{

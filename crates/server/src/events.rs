@@ -28,10 +28,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use holdfast_core::command::Owner;
 use holdfast_core::{Event, LogIndex, LogicalTime, Principal, PublicSessionId, Publication, SLOTS};
 use holdfast_proto::v1::EventPosition;
-use holdfast_replica::GroupId;
+use holdfast_replica::{FOUNDING_INDEX, GroupId};
 use tokio::sync::watch;
 
 const BYTES_MAX: usize = 64 << 20;
+
+/// With several groups each ring gets its share, but no less than this. Otherwise one busy group would cut off all
+/// watches.
+const SHARE_EVENTS_MIN: u64 = 8_192;
+const SHARE_BYTES_MIN: usize = 4 << 20;
 
 /// What a turn does is recorded in pieces of so many.
 const BATCH_EVENTS_MAX: usize = 1_024;
@@ -142,16 +147,16 @@ impl Position {
 }
 
 impl EventRings {
-    /// With room for so many events in all rings together, or fewer if they are large.
+    /// With room for so many events in all rings together, or fewer if they are large. A share is never less than some
+    /// thousand events.
     pub(crate) fn new(
         groups: impl ExactSizeIterator<Item = GroupId>,
         events_max: u64,
     ) -> EventRings {
         let count = groups.len().max(1);
-        let share = events_max / count as u64;
-        EventRings(
-            groups.map(|group| Arc::new(EventRing::new(group, share, BYTES_MAX / count))).collect(),
-        )
+        let share = (events_max / count as u64).max(SHARE_EVENTS_MIN.min(events_max));
+        let bytes = (BYTES_MAX / count).max(SHARE_BYTES_MIN);
+        EventRings(groups.map(|group| Arc::new(EventRing::new(group, share, bytes))).collect())
     }
 
     /// The ring of a group of this cluster.
@@ -283,6 +288,13 @@ impl EventRing {
             position = last.position;
             events.seen().for_each(&mut look);
         }
+    }
+
+    /// Everything that ever happened in the group is there. A group that was founded with several others begins with a
+    /// snapshot, before which nothing happened.
+    pub(crate) fn is_whole(&self) -> bool {
+        let oldest = self.oldest();
+        oldest.index == 0 || oldest == Position::end_of(self.group, FOUNDING_INDEX)
     }
 
     /// Is everything after the position still there?

@@ -94,6 +94,9 @@ pub(crate) use self::leader_balance::keep_balanced;
 pub(crate) use self::serve::serve;
 pub(crate) use self::watch::encode_events;
 
+/// Lists that several groups answer, at a time.
+const READS_OF_ALL_GROUPS_MAX: usize = 8;
+
 /// The client API. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Rpc {
@@ -109,6 +112,7 @@ pub(crate) struct Rpc {
     /// For backups: each costs memory as large as the state.
     backups: Arc<Semaphore>,
     histories: Arc<Semaphore>,
+    reads_of_all_groups: Arc<Semaphore>,
     rankings: list_search::Rankings,
     /// None: no spans are wanted.
     traces: Option<Arc<Traces>>,
@@ -150,6 +154,7 @@ impl Rpc {
             histories,
             backups,
             rankings,
+            reads_of_all_groups: Arc::new(Semaphore::new(READS_OF_ALL_GROUPS_MAX)),
             traces: None,
             audit: None,
             watch_open_rate: Arc::default(),

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use holdfast_proto::v1;
 use serde::Serialize;
 
 use crate::exit::{Code, Problem};
@@ -44,6 +45,9 @@ pub(crate) struct LimitsArgs {
 
 #[derive(Debug, Serialize)]
 struct Limits {
+    /// Of several groups, the fullest. Each has these limits for itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    group: Option<u32>,
     locks: u64,
     locks_limit: u64,
     bytes: u64,
@@ -54,8 +58,11 @@ struct Limits {
 
 impl Show for Limits {
     fn to_table(&self) -> String {
-        let percent = |used: u64, limit: u64| used.saturating_mul(100) / limit.max(1);
-        let mut table = format!(
+        let of_group = self.group.map(|group| {
+            format!("Each group has these limits for itself. The fullest is group {group}:\n")
+        });
+        let mut table = of_group.unwrap_or_default();
+        table += &format!(
             "       {:>12} {:>12} {:>6}\nlocks  {:>12} {:>12} {:>5}%\nbytes  {:>12} {:>12} {:>5}%\n",
             "used",
             "limit",
@@ -89,13 +96,19 @@ pub(super) async fn run(args: LimitsArgs, global: &Global) -> Result<ExitCode, P
         (None, ..) => {}
     }
     let status = calls.cluster_status().await?;
-    let group = status.groups.first().ok_or_else(|| {
+    let fullness = |group: &&v1::GroupStatus| {
+        let (locks, bytes) = (group.locks, group.table_bytes);
+        percent(locks, group.locks_limit).max(percent(bytes, group.table_bytes_limit))
+    };
+    let are_several = status.groups.len() > 1;
+    let group = status.groups.iter().rev().max_by_key(fullness).ok_or_else(|| {
         let words = "the node has no group of the lock table; ask another node by --endpoints";
         Problem::new(Code::Unavailable, words.to_owned())
     })?;
     output::show(
         global.output,
         &Limits {
+            group: are_several.then_some(group.group),
             locks: group.locks,
             locks_limit: group.locks_limit,
             bytes: group.table_bytes,
@@ -103,6 +116,10 @@ pub(super) async fn run(args: LimitsArgs, global: &Global) -> Result<ExitCode, P
             are_in_force: group.rules_version >= 2,
         },
     )
+}
+
+fn percent(used: u64, limit: u64) -> u64 {
+    used.saturating_mul(100) / limit.max(1)
 }
 
 fn parse_size(text: &str) -> Result<u64, String> {

@@ -26,6 +26,10 @@ pub(crate) struct TransferArgs {
     /// The next leader. Without it, the node with the most complete log.
     #[arg(long, value_name = "ID", value_parser = add::node_id)]
     to: Option<u64>,
+    /// The Raft group that gets another leader, where the cluster has several.
+    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..=64))]
+    group: u32,
 }
 
 #[derive(Debug, Serialize)]
@@ -40,6 +44,7 @@ impl Show for Transferred {
 }
 
 pub(super) async fn run(args: TransferArgs, global: &Global) -> Result<ExitCode, Problem> {
-    let leader = one_shot::calls(global)?.transfer_leadership(args.to).await?;
+    let calls = one_shot::calls(global)?.in_group(args.group);
+    let leader = calls.transfer_leadership(args.to).await?;
     output::show(global.output, &Transferred { leader })
 }

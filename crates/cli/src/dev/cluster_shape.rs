@@ -50,10 +50,18 @@ impl ClusterShape {
         let (secured, with_secure) = if was_secure { ("secured ", " --secure") } else { ("", "") };
         let its_port = found.map(|shape| format!(" on port {}", shape.port)).unwrap_or_default();
         let with_port = found.map(|shape| format!(" --port {}", shape.port)).unwrap_or_default();
-        let with_groups = if groups > 1 { format!(" --groups {groups}") } else { String::new() };
+        let with_groups = if groups != self.groups || groups > 1 {
+            format!(" --groups {groups}")
+        } else {
+            String::new()
+        };
         let dir = data_dir.to_string_lossy();
+        let its_groups = match groups {
+            1 => String::new(),
+            groups => format!(" with {groups} groups"),
+        };
         let words = format!(
-            "{dir} has the data of a {secured}cluster of {nodes} {}{its_port}: start it with \
+            "{dir} has the data of a {secured}cluster of {nodes} {}{its_groups}{its_port}: start it with \
              `holdfast dev{with_secure} --nodes {nodes}{with_port}{with_groups} --data-dir {}`, or choose another directory",
             if nodes == 1 { "node" } else { "nodes" },
             quoted(&dir)

@@ -71,9 +71,10 @@ impl Unary {
         .map(drop)
     }
 
-    /// To the best voter, if none is named. Gives the new leader.
+    /// Of the [group](Unary::in_group), or of the root group. To the best voter, if none is named. Gives the new leader.
     pub async fn transfer_leadership(&self, to: Option<u64>) -> Result<u64, CallError> {
-        let request = v1::TransferLeadershipRequest { to: to.unwrap_or(0), ..Default::default() };
+        let (to, group) = (to.unwrap_or(0), self.group_on_wire());
+        let request = v1::TransferLeadershipRequest { to, group };
         let answer = self.call_on(CHANGE_PATIENCE, request, |node, request| async move {
             ClusterServiceClient::new(node).transfer_leadership(request).await
         });

@@ -20,10 +20,15 @@ impl Verb for CancelRequest {
         Some(self.group)
     }
 
-    /// The group that had the acquire says what became of it. The others say that it will not be granted.
+    /// What was granted counts before all else: the client has to release it. The groups that never had the acquire say
+    /// that it is cancelled, or that it had ended.
     fn merge_groups(parts: Vec<CancelResponse>) -> Option<CancelResponse> {
-        let is_known = |part: &CancelResponse| !matches!(part.outcome, Some(Outcome::Cancelled(_)));
-        parts.into_iter().max_by_key(is_known)
+        let weight = |part: &CancelResponse| match part.outcome {
+            Some(Outcome::AlreadyGranted(_) | Outcome::AllAlreadyGranted(_)) => 2,
+            Some(Outcome::AlreadyEnded(_)) => 1,
+            Some(Outcome::Cancelled(_)) | None => 0,
+        };
+        parts.into_iter().max_by_key(weight)
     }
 
     fn tier(&self) -> i32 {
@@ -34,6 +39,34 @@ impl Verb for CancelRequest {
         match result {
             answer::Result::Cancel(response) => Some(response),
             _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_proto::v1::{AlreadyEnded, Cancelled, Grant};
+
+    use super::*;
+
+    #[test]
+    fn a_grant_in_one_group_is_told_whatever_the_others_say() {
+        let outcomes = [
+            Outcome::AlreadyGranted(Grant::default()),
+            Outcome::AlreadyEnded(AlreadyEnded {}),
+            Outcome::Cancelled(Cancelled {}),
+        ];
+        for first in 0..outcomes.len() {
+            let mut parts: Vec<CancelResponse> = outcomes
+                .iter()
+                .map(|outcome| CancelResponse {
+                    outcome: Some(outcome.clone()),
+                    ..Default::default()
+                })
+                .collect();
+            parts.rotate_left(first);
+            let merged = CancelRequest::merge_groups(parts).unwrap();
+            assert!(matches!(merged.outcome, Some(Outcome::AlreadyGranted(_))), "{merged:?}");
         }
     }
 }

@@ -8,13 +8,18 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::time::Duration;
 
 use holdfast_proto::v1::Failure;
 use holdfast_replica::GroupId;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use super::Rpc;
-use super::failure::bug;
+use super::failure::{bug, took_too_long};
+
+/// Less than a whole call may take, so that the answer can name the groups that were too slow.
+const PART_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// In which groups an action is carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,8 +53,9 @@ where
 {
     let mut under_way = JoinSet::new();
     for group in rpc.membership.groups.all() {
-        let answer = part(rpc.clone(), group);
-        under_way.spawn(async move { (group, answer.await) });
+        let answer = timeout(PART_TIMEOUT, part(rpc.clone(), group));
+        under_way
+            .spawn(async move { (group, answer.await.unwrap_or_else(|_| Err(took_too_long()))) });
     }
     let mut parts = Parts::new();
     while let Some(done) = under_way.join_next().await {
@@ -81,27 +87,37 @@ pub(super) fn all_changed<R>(
             Err(failure) => drop(failed.insert(group, of_group(group, failure))),
         }
     }
-    let Some((_, first)) = failed.first_key_value() else {
+    // What a retry cannot change counts before what it can.
+    let Some(failure) =
+        failed.values().find(|failure| !failure.retryable).or_else(|| failed.values().next())
+    else {
         return match idle {
             Some(failure) if done.is_empty() => Err(failure),
             _ => Ok(done.into_values().collect()),
         };
     };
-    if done.is_empty() && failed.values().all(|failure| !failure.may_have_happened) {
-        return Err(first.clone());
+    let (open, refused): (Vec<_>, Vec<_>) =
+        failed.iter().partition(|(_, failure)| failure.may_have_happened);
+    if done.is_empty() && open.is_empty() {
+        return Err(failure.clone());
     }
-    let message = format!(
-        "{}; it is not done in {}, but it is in {}; send it again, which does no harm",
-        first.message,
-        numbers(failed.keys()),
-        if done.is_empty() { "others perhaps".to_owned() } else { numbers(done.keys()) },
-    );
-    Err(Failure { message, may_have_happened: true, ..first.clone() })
+    let lists = [
+        ("done", done.keys().collect()),
+        ("perhaps done", open.into_iter().map(|(group, _)| group).collect()),
+        ("not done", refused.into_iter().map(|(group, _)| group).collect()),
+    ];
+    let lists = lists.into_iter().filter(|(_, groups): &(_, Vec<_>)| !groups.is_empty());
+    let lists: Vec<String> =
+        lists.map(|(what, groups)| format!("{what} in {}", numbers(&groups))).collect();
+    let remedy = if failure.retryable { "; send it again, which does no harm" } else { "" };
+    let message = format!("{}; it is {}{remedy}", failure.message, lists.join(", "));
+    Err(Failure { message, may_have_happened: true, ..failure.clone() })
 }
 
-fn numbers<'a>(groups: impl Iterator<Item = &'a GroupId>) -> String {
-    let numbers: Vec<String> = groups.map(|group| format!("group {}", group.0)).collect();
-    numbers.join(", ")
+fn numbers(groups: &[&GroupId]) -> String {
+    let numbers: Vec<String> = groups.iter().map(|group| group.0.to_string()).collect();
+    let word = if numbers.len() == 1 { "group" } else { "groups" };
+    format!("{word} {}", numbers.join(", "))
 }
 
 /// With the group in the words, for a caller that asked about no group in particular.
@@ -112,7 +128,7 @@ fn of_group(group: GroupId, failure: Failure) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use holdfast_proto::failure::{not_now, refused};
+    use holdfast_proto::failure::{not_now, refused, unknown};
     use holdfast_proto::v1::Reason;
 
     use super::*;
@@ -151,9 +167,21 @@ mod tests {
         let failure = all_changed(parts([Ok(1), Err(lost()), Ok(3)]), is_idle).unwrap_err();
         assert_eq!(failure.reason(), Reason::NoQuorum);
         assert!(failure.may_have_happened && failure.retryable);
-        assert!(failure.message.contains("not done in group 2"), "{}", failure.message);
-        assert!(failure.message.contains("is in group 1, group 3"), "{}", failure.message);
+        let words = "it is done in groups 1, 3, not done in group 2; send it again";
+        assert!(failure.message.contains(words), "{}", failure.message);
+        let unknown = || unknown(Reason::NoQuorum, "no answer");
+        let failure = all_changed(parts([Ok(1), Err(unknown()), Ok(3)]), is_idle).unwrap_err();
+        assert!(failure.message.contains("perhaps done in group 2"), "{}", failure.message);
         let failure = all_changed(parts([Err(idle()), Err(lost())]), is_idle).unwrap_err();
         assert!(!failure.may_have_happened, "no group has made it: {failure:?}");
+    }
+
+    #[test]
+    fn a_refusal_for_good_counts_before_a_group_without_a_leader() {
+        let lost = not_now(Reason::NoQuorum, "no leader");
+        let ended = refused(Reason::UnknownSession, "it has ended");
+        let failure = all_changed(parts([Err(lost), Ok(2), Err(ended)]), is_idle).unwrap_err();
+        assert_eq!((failure.reason(), failure.retryable), (Reason::UnknownSession, false));
+        assert!(!failure.message.contains("send it again"), "{}", failure.message);
     }
 }

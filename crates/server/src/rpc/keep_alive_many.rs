@@ -53,8 +53,9 @@ pub(super) async fn serve_part(
                     let sessions = sessions.clone();
                     async move { in_group(&rpc, &caller, &request, group, sessions).await }
                 });
-                merge(every_group::all_answers(parts.await?)?)
-                    .ok_or_else(|| bug("no group has answered"))
+                let answers = every_group::all_answers(parts.await?)?;
+                merge(answers, request.session_ids.len())
+                    .ok_or_else(|| bug("a group has not answered for each session"))
             }
         }
     };
@@ -80,14 +81,18 @@ async fn in_group(
     }
 }
 
-/// A session that was opened in all groups lives only while it lives in all of them.
-fn merge(parts: Vec<KeepAliveManyResponse>) -> Option<KeepAliveManyResponse> {
-    parts.into_iter().reduce(|mut all, part| {
-        for (ttl_ms, in_group_ms) in all.ttl_ms.iter_mut().zip(part.ttl_ms) {
+/// A session that was opened in all groups lives only while it lives in all of them. None if a group has not answered for
+/// each session.
+fn merge(parts: Vec<KeepAliveManyResponse>, session_count: usize) -> Option<KeepAliveManyResponse> {
+    let mut parts =
+        parts.into_iter().map(|part| Some(part).filter(|it| it.ttl_ms.len() == session_count));
+    let mut all = parts.next()??;
+    for part in parts {
+        for (ttl_ms, in_group_ms) in all.ttl_ms.iter_mut().zip(part?.ttl_ms) {
             *ttl_ms = (*ttl_ms).min(in_group_ms);
         }
-        all
-    })
+    }
+    Some(all)
 }
 
 fn decode(request: &KeepAliveManyRequest) -> Result<Vec<SessionId>, Failure> {

@@ -6,8 +6,10 @@
 //! - One group moves at a time. The next one moves when all groups have a leader again.
 //! - Nothing moves before the leaders have been uneven for [`PATIENCE`]: after a failure, elections come first.
 //! - The root group never moves, because the efficiency tier follows its leader.
-//! - A node that did not take a group over is left alone for a while, and longer each time: a handover that fails stops
-//!   its group for up to an election timeout.
+//! - A group that an operator or its own leader handed over stays where it is for [`PINNED_FOR`]. It is known by the
+//!   former leader, which is still connected. If that connection ends, the node handed over because it was stopping.
+//! - A node that did not take a group over, or did not keep it, is left alone for a while, and longer each time: a
+//!   handover that fails stops its group for up to an election timeout.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -20,12 +22,16 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use super::{Rpc, cluster};
 
 /// How often the leader of the root group looks.
-const INTERVAL: Duration = Duration::from_millis(200);
+const INTERVAL: Duration = Duration::from_millis(500);
 /// For so long the leaders have to be uneven before one moves.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// A node that leads a group for so long has taken it over.
+const KEPT_FOR: Duration = Duration::from_secs(60);
 /// How long a node is left alone that did not take over; doubled each time, up to [`AVOIDED_MAX`].
-const AVOIDED_FIRST: Duration = Duration::from_secs(10);
+const AVOIDED_FIRST: Duration = Duration::from_secs(5);
 const AVOIDED_MAX: Duration = Duration::from_secs(300);
+/// How long a group stays where it was handed over to.
+const PINNED_FOR: Duration = Duration::from_secs(300);
 
 /// One group's leadership goes to another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,22 +45,37 @@ struct Move {
 struct Leaders {
     /// None: the group has no leader that is known.
     of_groups: BTreeMap<GroupId, Option<NodeId>>,
-    /// The voters that are connected.
-    can_lead: BTreeSet<NodeId>,
+    /// The voters that are connected, and by which connection; none for this node itself.
+    can_lead: BTreeMap<NodeId, Option<Connection>>,
+}
+
+/// A number that no other connection has.
+type Connection = u128;
+
+/// A group that was handed over without being asked for.
+#[derive(Clone, Copy, Debug)]
+struct Pin {
+    from: NodeId,
+    connection: Option<Connection>,
+    at: Duration,
 }
 
 impl Leaders {
-    /// The move that makes the leaders more even; none if no two nodes differ by two groups or more.
-    fn plan(&self) -> Option<Move> {
+    /// The move that makes the leaders more even; none if no two nodes differ by two groups or more. Nodes in `avoided`
+    /// get no group, and groups in `pinned` stay.
+    fn plan(&self, avoided: &BTreeSet<NodeId>, pinned: &BTreeSet<GroupId>) -> Option<Move> {
         let mut led: BTreeMap<NodeId, Vec<GroupId>> =
-            self.can_lead.iter().map(|node| (*node, Vec::new())).collect();
+            self.can_lead.keys().map(|node| (*node, Vec::new())).collect();
         for (group, leader) in &self.of_groups {
             led.entry((*leader)?).or_default().push(*group);
         }
+        // A leader that is not connected cannot be asked.
+        led.retain(|node, _| self.can_lead.contains_key(node));
         let (_, most) = led.iter().max_by_key(|(_, groups)| groups.len())?;
-        let candidates = led.iter().filter(|(node, _)| self.can_lead.contains(node));
+        let candidates = led.iter().filter(|(node, _)| !avoided.contains(node));
         let (to, fewest) = candidates.min_by_key(|(_, groups)| groups.len())?;
-        let group = most.iter().rev().find(|group| **group != GroupId::FIRST)?;
+        let stays = |group: &GroupId| *group == GroupId::FIRST || pinned.contains(group);
+        let group = most.iter().rev().find(|group| !stays(group))?;
         (most.len() >= fewest.len() + 2).then_some(Move { group: *group, to: *to })
     }
 }
@@ -65,15 +86,23 @@ struct Balance {
     uneven_since: Option<Duration>,
     /// Until when a node is left alone, and for how long the next time.
     avoided: BTreeMap<NodeId, (Duration, Duration)>,
+    /// The last leader of each group that was known.
+    known: BTreeMap<GroupId, NodeId>,
+    /// The groups that moved lately: to which node, and when.
+    moved: BTreeMap<GroupId, (NodeId, Duration)>,
+    pinned: BTreeMap<GroupId, Pin>,
+    /// The nodes that could lead when this was last called.
+    could_lead: BTreeMap<NodeId, Option<Connection>>,
 }
 
 impl Balance {
     /// The group to move now, if there is one.
-    fn next_move(&mut self, now: Duration, mut leaders: Leaders) -> Option<Move> {
-        leaders
-            .can_lead
-            .retain(|node| self.avoided.get(node).is_none_or(|(until, _)| *until <= now));
-        let Some(wanted) = leaders.plan() else {
+    fn next_move(&mut self, now: Duration, leaders: &Leaders) -> Option<Move> {
+        self.note_changes(now, leaders);
+        let avoided = self.avoided.iter().filter(|(_, (until, _))| *until > now);
+        let avoided = avoided.map(|(node, _)| *node).collect();
+        let pinned = self.pinned.keys().copied().collect();
+        let Some(wanted) = leaders.plan(&avoided, &pinned) else {
             self.uneven_since = None;
             return None;
         };
@@ -81,14 +110,55 @@ impl Balance {
         (now.saturating_sub(since) >= PATIENCE).then_some(wanted)
     }
 
-    /// What came of a move.
-    fn moved(&mut self, now: Duration, to: NodeId, has_taken_over: bool) {
-        if has_taken_over {
-            self.avoided.remove(&to);
-            return;
+    /// Tells the changes that this asked for from all others.
+    fn note_changes(&mut self, now: Duration, leaders: &Leaders) {
+        let is_over = |since: Duration, time: Duration| now.saturating_sub(since) >= time;
+        self.pinned.retain(|_, Pin { from, connection, at }| {
+            leaders.can_lead.get(from) == Some(connection) && !is_over(*at, PINNED_FOR)
+        });
+        let could_lead = std::mem::replace(&mut self.could_lead, leaders.can_lead.clone());
+        let stayed = |node: &NodeId| {
+            leaders.can_lead.get(node).filter(|now| could_lead.get(node) == Some(*now)).copied()
+        };
+        for (group, leader) in &leaders.of_groups {
+            let Some(leader) = *leader else { continue };
+            let before = self.known.insert(*group, leader).unwrap_or(leader);
+            match self.moved.get(group).copied() {
+                Some((to, at)) if leader == to && is_over(at, KEPT_FOR) => {
+                    self.moved.remove(group);
+                    self.avoided.remove(&to);
+                }
+                Some((to, _)) if leader != to && before == to => {
+                    self.moved.remove(group);
+                    self.avoid(now, to);
+                }
+                Some(_) => {}
+                None if leader != before => {
+                    if let Some(connection) = stayed(&before) {
+                        self.pinned.insert(*group, Pin { from: before, connection, at: now });
+                    }
+                }
+                None => {}
+            }
         }
-        let pause = self.avoided.get(&to).map_or(AVOIDED_FIRST, |(_, pause)| *pause);
-        self.avoided.insert(to, (now + pause, AVOIDED_MAX.min(pause * 2)));
+    }
+
+    /// What came of a move.
+    fn moved(&mut self, now: Duration, Move { group, to }: Move, has_taken_over: bool) {
+        if has_taken_over {
+            self.moved.insert(group, (to, now));
+            self.known.insert(group, to);
+        } else {
+            self.avoid(now, to);
+        }
+    }
+
+    /// A node that gives up several groups at a time does so for one reason.
+    fn avoid(&mut self, now: Duration, node: NodeId) {
+        let (until, pause) = self.avoided.get(&node).copied().unwrap_or((now, AVOIDED_FIRST));
+        if until <= now {
+            self.avoided.insert(node, (now + pause, AVOIDED_MAX.min(pause * 2)));
+        }
     }
 }
 
@@ -110,9 +180,8 @@ pub(crate) async fn keep_balanced(rpc: Rpc) {
             balance = Balance::default();
             continue;
         }
-        let Some(Move { group, to }) = balance.next_move(started.elapsed(), leaders(&rpc)) else {
-            continue;
-        };
+        let Some(wanted) = balance.next_move(started.elapsed(), &leaders(&rpc)) else { continue };
+        let Move { group, to } = wanted;
         let request = TransferLeadershipRequest { to: to.0, group: group.0 };
         let caller = Caller::node(rpc.membership.me.0);
         let moved = cluster::transfer_leadership(&rpc, caller, request).await;
@@ -124,7 +193,7 @@ pub(crate) async fn keep_balanced(rpc: Rpc) {
                 tracing::info!(%group, %to, why = failure.message, "a node did not take over the leadership of a group");
             }
         }
-        balance.moved(started.elapsed(), to, moved.is_ok());
+        balance.moved(started.elapsed(), wanted, moved.is_ok());
     }
 }
 
@@ -134,8 +203,18 @@ fn leaders(rpc: &Rpc) -> Leaders {
     let voters = members.members.keys().filter(|node| members.role(**node) == Some(Role::Voter));
     Leaders {
         of_groups: rpc.membership.groups.all().map(|group| (group, leader_of(group))).collect(),
-        can_lead: voters.copied().filter(|node| rpc.links.reachable(*node)).collect(),
+        can_lead: voters.filter_map(|node| Some((*node, connection(rpc, *node)?))).collect(),
     }
+}
+
+/// None if the node is not connected. This node itself always is, by no connection.
+fn connection(rpc: &Rpc, node: NodeId) -> Option<Option<Connection>> {
+    if node == rpc.membership.me {
+        return Some(None);
+    }
+    let ticket = rpc.links.ticket(node).filter(|_| rpc.links.reachable(node))?;
+    let bytes: [u8; 16] = ticket.as_bytes().try_into().ok()?;
+    Some(Some(Connection::from_be_bytes(bytes)))
 }
 
 #[cfg(test)]
@@ -145,18 +224,22 @@ mod tests {
 
     use super::*;
 
-    /// The leaders of the groups from the root group on.
+    /// The leaders of the groups from the root group on; 0: none.
     fn led_by(leaders: &[u64], can_lead: &[u64]) -> Leaders {
         let leaders = leaders.iter().map(|leader| Some(NodeId(*leader)).filter(|it| it.0 > 0));
         Leaders {
             of_groups: (1..).map(GroupId).zip(leaders).collect(),
-            can_lead: can_lead.iter().map(|node| NodeId(*node)).collect(),
+            can_lead: can_lead.iter().map(|node| (NodeId(*node), Some(1))).collect(),
         }
+    }
+
+    fn plan(leaders: &Leaders) -> Option<Move> {
+        leaders.plan(&BTreeSet::new(), &BTreeSet::new())
     }
 
     fn counts(leaders: &Leaders) -> BTreeMap<NodeId, usize> {
         let mut counts: BTreeMap<NodeId, usize> =
-            leaders.can_lead.iter().map(|node| (*node, 0)).collect();
+            leaders.can_lead.keys().map(|node| (*node, 0)).collect();
         for leader in leaders.of_groups.values().flatten() {
             *counts.entry(*leader).or_default() += 1;
         }
@@ -171,10 +254,10 @@ mod tests {
             let mut leaders = led_by(&leaders, &[1, 2, 3, 4, 5]);
             let root = leaders.of_groups[&GroupId::FIRST];
             for _ in 0..leaders.of_groups.len() {
-                let Some(Move { group, to }) = leaders.plan() else { break };
+                let Some(Move { group, to }) = plan(&leaders) else { break };
                 leaders.of_groups.insert(group, Some(to));
             }
-            prop_assert_eq!(leaders.plan(), None);
+            prop_assert_eq!(plan(&leaders), None);
             prop_assert_eq!(leaders.of_groups[&GroupId::FIRST], root);
             let counts = counts(&leaders);
             let (most, fewest) = (counts.values().max(), counts.values().min());
@@ -184,10 +267,10 @@ mod tests {
 
     #[test]
     fn nothing_moves_while_a_group_has_no_leader_or_to_a_node_that_cannot_lead() {
-        assert_eq!(led_by(&[1, 1, 1, 0], &[1, 2, 3]).plan(), None);
-        assert_eq!(led_by(&[1, 1, 1, 1], &[1]).plan(), None);
-        let to = led_by(&[1, 1, 1, 1], &[1, 3]).plan().unwrap().to;
-        assert_eq!(to, NodeId(3));
+        assert_eq!(plan(&led_by(&[1, 1, 1, 0], &[1, 2, 3])), None);
+        assert_eq!(plan(&led_by(&[1, 1, 1, 1], &[1])), None);
+        assert_eq!(plan(&led_by(&[1, 1, 1, 1], &[2, 3])), None, "the leader cannot be asked");
+        assert_eq!(plan(&led_by(&[1, 1, 1, 1], &[1, 3])).unwrap().to, NodeId(3));
     }
 
     const UNEVEN: [u64; 4] = [1, 1, 1, 1];
@@ -200,11 +283,57 @@ mod tests {
     #[test]
     fn leaders_have_to_be_uneven_for_some_time() {
         let mut balance = Balance::default();
-        assert_eq!(balance.next_move(ms(0), led_by(&UNEVEN, &ALL)), None);
-        assert_eq!(balance.next_move(ms(1_000), led_by(&[1, 2, 3, 1], &ALL)), None);
-        assert_eq!(balance.next_move(ms(1_500), led_by(&UNEVEN, &ALL)), None, "it begins again");
-        assert_eq!(balance.next_move(ms(3_499), led_by(&UNEVEN, &ALL)), None);
-        assert!(balance.next_move(ms(3_500), led_by(&UNEVEN, &ALL)).is_some());
+        let (uneven, alone) = (led_by(&UNEVEN, &ALL), led_by(&UNEVEN, &[1]));
+        assert_eq!(balance.next_move(ms(0), &uneven), None);
+        assert_eq!(balance.next_move(ms(1_000), &alone), None);
+        assert_eq!(balance.next_move(ms(1_500), &uneven), None, "it begins again");
+        assert_eq!(balance.next_move(ms(3_499), &uneven), None);
+        assert!(balance.next_move(ms(3_500), &uneven).is_some());
+    }
+
+    #[test]
+    fn a_group_that_an_operator_moved_stays_there_while_the_former_leader_is_up() {
+        let mut balance = Balance::default();
+        assert_eq!(balance.next_move(ms(0), &led_by(&[1, 2, 3, 1], &ALL)), None);
+        let drained = led_by(&[1, 1, 1, 1], &ALL);
+        for at in (1_000..300_000).step_by(500) {
+            let wanted = balance.next_move(ms(at), &drained);
+            // Node 1 led group 4 before.
+            assert!(wanted.is_none_or(|wanted| wanted.group == GroupId(4)), "{wanted:?}");
+        }
+        let wanted = balance.next_move(ms(301_500), &drained);
+        assert_eq!(wanted.map(|wanted| wanted.group), Some(GroupId(4)));
+        let wanted = balance.next_move(ms(302_000), &led_by(&[1, 1, 1, 2], &ALL));
+        assert_eq!(wanted.map(|wanted| wanted.group), Some(GroupId(3)), "its time is over");
+    }
+
+    #[test]
+    fn a_group_that_a_stopping_node_handed_over_may_move_again() {
+        let mut balance = Balance::default();
+        balance.next_move(ms(0), &led_by(&[1, 2, 3, 1], &ALL));
+        balance.next_move(ms(500), &led_by(&[1, 1, 3, 1], &ALL));
+        assert!(balance.pinned.contains_key(&GroupId(2)), "{balance:?}");
+        balance.next_move(ms(1_000), &led_by(&[1, 1, 3, 1], &[1, 3]));
+        assert!(balance.pinned.is_empty(), "{balance:?}");
+    }
+
+    #[test]
+    fn a_node_that_was_back_before_this_one_looked_had_stopped_all_the_same() {
+        let again = |leaders: &[u64]| {
+            let mut leaders = led_by(leaders, &ALL);
+            leaders.can_lead.insert(NodeId(2), Some(2));
+            leaders
+        };
+        let mut balance = Balance::default();
+        balance.next_move(ms(0), &led_by(&[1, 2, 3, 1], &ALL));
+        balance.next_move(ms(500), &again(&[1, 1, 3, 1]));
+        assert!(balance.pinned.is_empty(), "the handover was not seen before: {balance:?}");
+
+        let mut balance = Balance::default();
+        balance.next_move(ms(0), &led_by(&[1, 2, 3, 1], &ALL));
+        balance.next_move(ms(500), &led_by(&[1, 1, 3, 1], &ALL));
+        balance.next_move(ms(1_000), &again(&[1, 1, 3, 1]));
+        assert!(balance.pinned.is_empty(), "{balance:?}");
     }
 
     #[test]
@@ -212,14 +341,44 @@ mod tests {
         let mut balance = Balance::default();
         let mut tried = Vec::new();
         for at in (0..200_000).step_by(200) {
-            let Some(wanted) = balance.next_move(ms(at), led_by(&UNEVEN, &[1, 2])) else {
-                continue;
-            };
+            let leaders = led_by(&UNEVEN, &[1, 2]);
+            let Some(wanted) = balance.next_move(ms(at), &leaders) else { continue };
             assert_eq!(wanted.to, NodeId(2));
-            balance.moved(ms(at), wanted.to, false);
+            balance.moved(ms(at), wanted, false);
             tried.push(at);
         }
         let pauses: Vec<u64> = tried.windows(2).map(|pair| pair[1] - pair[0]).collect();
-        assert!(pauses.len() >= 3 && pauses.is_sorted() && pauses[0] >= 10_000, "{pauses:?}");
+        assert!(pauses.len() >= 3 && pauses.is_sorted() && pauses[0] >= 5_000, "{pauses:?}");
+    }
+
+    #[test]
+    fn a_node_that_takes_over_and_hands_back_is_left_alone() {
+        let mut balance = Balance::default();
+        let mut moves = Vec::new();
+        let mut leaders = led_by(&UNEVEN, &[1, 2]);
+        for at in (0..60_000).step_by(500) {
+            if let Some(wanted) = balance.next_move(ms(at), &leaders) {
+                balance.moved(ms(at), wanted, true);
+                leaders.of_groups.insert(wanted.group, Some(wanted.to));
+                moves.push(at);
+            } else if at % 3_000 == 0 {
+                // Node 2 has a slow disk.
+                leaders = led_by(&UNEVEN, &[1, 2]);
+            }
+        }
+        assert!((1..=8).contains(&moves.len()), "{moves:?}");
+    }
+
+    #[test]
+    fn a_node_that_keeps_what_it_took_over_is_trusted_again() {
+        let mut balance = Balance::default();
+        balance.avoid(ms(0), NodeId(2));
+        let wanted = Move { group: GroupId(4), to: NodeId(2) };
+        balance.moved(ms(20_000), wanted, true);
+        let leaders = led_by(&[1, 1, 2, 2], &[1, 2]);
+        balance.next_move(ms(79_000), &leaders);
+        assert!(balance.avoided.contains_key(&NodeId(2)));
+        balance.next_move(ms(80_000), &leaders);
+        assert!(balance.avoided.is_empty(), "{balance:?}");
     }
 }

@@ -22,7 +22,7 @@ use tokio::time::timeout;
 
 use super::every_group::{self, Scope};
 use super::failure::{bug, took_too_long};
-use super::reads::{self, changes_nothing};
+use super::reads::{self, ReadRequest, changes_nothing};
 use super::route::Destination;
 use super::unary::CALL_TIMEOUT;
 use super::{Rpc, merged_pages};
@@ -31,7 +31,8 @@ use crate::shard::{Query, ReadData};
 const TEXT_BYTES_MAX: usize = holdfast_core::NAME_BYTES_MAX;
 /// Of a ranking, so many are kept.
 const RANKED_MAX: usize = 1_000;
-const RANKINGS_KEPT: usize = 16;
+/// A node that leads many groups has a ranking of each.
+const RANKINGS_KEPT: usize = 64;
 /// For so long a ranking serves others too.
 const RANKING_KEEPS: Duration = Duration::from_millis(1_500);
 /// A page by name may be short if it takes longer than that to fill it.
@@ -138,11 +139,15 @@ async fn in_all_groups(
         true => lines_of_ranking(size, &request.page)?,
         false => (0, 0),
     };
-    let mut asked = request.clone();
-    if is_ranked {
-        asked.page.clear();
-        asked.page_size = u32::try_from(end).unwrap_or(u32::MAX);
-    }
+    // The lines of all groups are in memory at once.
+    let _place = rpc.reads_of_all_groups.acquire().await;
+    let asked = match is_ranked {
+        true => {
+            let page_size = u32::try_from(end).unwrap_or(u32::MAX);
+            ListRequest { page_size, page: String::new(), ..request.clone() }
+        }
+        false => request.part(rpc.membership.groups.all().len()),
+    };
     let parts = every_group::carry_out(rpc, |rpc, group| {
         let (caller, asked, search) = (caller.clone(), asked.clone(), search.clone());
         async move { in_group(&rpc, &caller, &asked, group, search).await }

@@ -4,12 +4,23 @@
 //! the first end of all pages, at the latest.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use holdfast_proto::decode::page::PageSize;
 use holdfast_proto::v1::{
     Frozen, ListFreezesResponse, ListOrder, ListResponse, ListSessionsResponse, LockSummary,
     SessionInfo,
 };
+
+/// How many lines each of so many groups is asked for. Names are spread evenly, so twice the share nearly always fills the
+/// page; otherwise the page is shorter.
+pub(super) fn part_size(page_size: u32, groups: usize) -> u32 {
+    const SPARE: usize = 20;
+    let Ok(size) = PageSize::new(page_size) else { return page_size };
+    let lines = size.limit() - 1;
+    let part = lines.min(2 * lines.div_ceil(groups.max(1)) + SPARE);
+    u32::try_from(part).unwrap_or(page_size)
+}
 
 /// The page in the order of the names. Each lock is in one group.
 pub(super) fn by_name(parts: Vec<ListResponse>, size: PageSize) -> ListResponse {
@@ -74,14 +85,25 @@ fn add_group(session: &mut SessionInfo, other: SessionInfo) {
     }
 }
 
-/// A freeze is in all groups. Where its end differs, the last one counts: until then some locks are frozen.
+/// A freeze is in all groups, and whole until it ends in the first of them. One that is not in all groups says so.
 pub(super) fn freezes(parts: Vec<ListFreezesResponse>) -> ListFreezesResponse {
-    let mut freezes: Vec<Frozen> = parts.into_iter().flat_map(|part| part.freezes).collect();
-    freezes.sort_by(|one, other| {
-        (&one.prefix, Reverse(one.remaining_ms)).cmp(&(&other.prefix, Reverse(other.remaining_ms)))
+    let group_count = parts.len();
+    let mut by_prefix: BTreeMap<String, Vec<Frozen>> = BTreeMap::new();
+    for freeze in parts.into_iter().flat_map(|part| part.freezes) {
+        by_prefix.entry(freeze.prefix.clone()).or_default().push(freeze);
+    }
+    let whole = by_prefix.into_values().filter_map(|in_groups| {
+        let count = in_groups.len();
+        let mut freeze = in_groups.into_iter().min_by_key(|freeze| freeze.remaining_ms)?;
+        if count < group_count {
+            freeze.reason = format!(
+                "{} (only in {count} of {group_count} groups: freeze the prefix again, or thaw it)",
+                freeze.reason
+            );
+        }
+        Some(freeze)
     });
-    freezes.dedup_by(|later, first| later.prefix == first.prefix);
-    ListFreezesResponse { logical_time_ms: 0, freezes }
+    ListFreezesResponse { logical_time_ms: 0, freezes: whole.collect() }
 }
 
 /// The first of the ends of pages after which there is more; an empty one is none.
@@ -108,6 +130,11 @@ mod tests {
 
     fn size(lines: u32) -> PageSize {
         PageSize::new(lines).unwrap()
+    }
+
+    #[test]
+    fn groups_are_asked_for_their_share_of_a_page_and_some_more() {
+        assert_eq!([part_size(0, 4), part_size(1_000, 64), part_size(10, 4)], [70, 52, 10]);
     }
 
     fn locks(names: &[&str], next_page: &str) -> ListResponse {
@@ -210,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_freeze_of_all_groups_is_one_line_that_ends_last() {
+    fn a_freeze_of_all_groups_is_one_line_and_one_of_some_groups_says_so() {
         let freeze = |prefix: &str, remaining_ms| Frozen {
             prefix: prefix.to_owned(),
             remaining_ms,
@@ -221,6 +248,8 @@ mod tests {
             freezes(vec![part(vec![freeze("a", 10), freeze("b", 5)]), part(vec![freeze("a", 30)])]);
         let lines: Vec<_> =
             merged.freezes.iter().map(|it| (&*it.prefix, it.remaining_ms)).collect();
-        assert_eq!(lines, [("a", 30), ("b", 5)]);
+        assert_eq!(lines, [("a", 10), ("b", 5)]);
+        assert_eq!(merged.freezes[0].reason, "");
+        assert!(merged.freezes[1].reason.contains("only in 1 of 2 groups"), "{merged:?}");
     }
 }

@@ -36,10 +36,18 @@ pub(super) trait ReadRequest: Message + Clone + 'static {
     /// None if the answer is not one to this query.
     fn response(&self, answer: ReadAnswer, group: GroupId) -> Option<Self::Response>;
 
+    /// What each of so many groups is asked, if all are.
+    fn part(&self, _groups: usize) -> Self {
+        self.clone()
+    }
+
     /// The answer of all groups, from those of each. None if this is not read of all groups.
     fn merge_groups(&self, _parts: Vec<Self::Response>) -> Option<Self::Response> {
         None
     }
+
+    /// With several groups: adds what only the leader of the root group knows, of its own answer.
+    const ADD_FROM_ROOT: Option<fn(&mut Self::Response, Self::Response)> = None;
 
     /// Takes away the names that the caller may not see.
     fn hide(_response: &mut Self::Response, _visible: &VisibleNames) {}
@@ -71,10 +79,29 @@ pub(super) async fn serve_part<L: ReadRequest>(
     let query = rpc.door.authorise(&caller, L::METHOD, about(&query))?.admit(query);
     let read = async {
         match scope {
-            Scope::One(group) => in_group(rpc, &caller, &request, group, query).await,
+            Scope::One(group) => {
+                let is_only_part = part.is_some() || group == GroupId::FIRST;
+                let Some(add) = L::ADD_FROM_ROOT.filter(|_| !is_only_part) else {
+                    return in_group(rpc, &caller, &request, group, query).await;
+                };
+                let of_root = in_group(rpc, &caller, &request, GroupId::FIRST, query.clone());
+                let of_group = in_group(rpc, &caller, &request, group, query);
+                let (response, of_root) = tokio::join!(of_group, of_root);
+                let mut response = response?;
+                // Without a root group there is no efficiency tier.
+                if let Ok(of_root) = of_root {
+                    add(&mut response, of_root);
+                }
+                Ok(response)
+            }
             Scope::Every => {
+                // The pages of all groups are in memory at once.
+                let _place = rpc.reads_of_all_groups.acquire().await;
+                let part = request.part(rpc.membership.groups.all().len());
+                let part_query = part.query()?;
+                let query = query.map(|_| part_query);
                 let parts = every_group::carry_out(rpc, |rpc, group| {
-                    let (caller, request, query) = (caller.clone(), request.clone(), query.clone());
+                    let (caller, request, query) = (caller.clone(), part.clone(), query.clone());
                     async move { in_group(&rpc, &caller, &request, group, query).await }
                 });
                 let answers = every_group::all_answers(parts.await?)?;
@@ -112,7 +139,7 @@ fn scope(rpc: &Rpc, query: &Query, part: Option<GroupId>) -> Result<Scope, Failu
     let groups = &rpc.membership.groups;
     let what = match query {
         Query::Status { name, .. } | Query::Why { name, .. } | Query::Token { name, .. } => {
-            return Ok(Scope::One(groups.owner_of(name.as_str())));
+            return Ok(Scope::One(part.unwrap_or_else(|| groups.owner_of(name.as_str()))));
         }
         // For the efficiency tier, which follows the root group.
         Query::Confirm { .. } | Query::Admit { .. } => return Ok(Scope::One(GroupId::FIRST)),
@@ -182,6 +209,9 @@ impl ReadRequest for StatusRequest {
         hidden_names::in_status(response, visible);
     }
 
+    const ADD_FROM_ROOT: Option<fn(&mut StatusResponse, StatusResponse)> =
+        Some(|response, of_root| response.efficiency = of_root.efficiency);
+
     fn complete(&self, response: &mut StatusResponse, rpc: &Rpc) -> Result<(), Failure> {
         response.efficiency = in_efficiency_tier(rpc.door.memory(), &self.name, SHOWN_MAX);
         Ok(())
@@ -210,6 +240,11 @@ impl ReadRequest for ListRequest {
             logical_time_ms: answer.at.as_ms(),
             matched: None,
         })
+    }
+
+    fn part(&self, groups: usize) -> ListRequest {
+        let page_size = merged_pages::part_size(self.page_size, groups);
+        ListRequest { page_size, ..self.clone() }
     }
 
     fn merge_groups(&self, parts: Vec<ListResponse>) -> Option<ListResponse> {
@@ -263,6 +298,11 @@ impl ReadRequest for ListSessionsRequest {
             next_page,
             logical_time_ms: answer.at.as_ms(),
         })
+    }
+
+    fn part(&self, groups: usize) -> ListSessionsRequest {
+        let page_size = merged_pages::part_size(self.page_size, groups);
+        ListSessionsRequest { page_size, ..self.clone() }
     }
 
     fn merge_groups(&self, parts: Vec<ListSessionsResponse>) -> Option<ListSessionsResponse> {

@@ -174,15 +174,25 @@ pub(super) async fn serve_part(
     request: WatchRequest,
     part: Option<GroupId>,
 ) -> Result<WatchFrames, Failure> {
-    rpc.watch_open_rate.begin(&caller)?;
+    let permit = rpc.door.begin(Method::Watch)?;
+    // The node that a client asked has counted the whole watch.
+    if part.is_none() {
+        rpc.watch_open_rate.begin(&caller)?;
+    }
     match every_group::Scope::every(rpc, part) {
-        every_group::Scope::One(group) => in_group(rpc, &caller, &request, group).await,
+        every_group::Scope::One(group) => {
+            let request = all_groups::part(&request, group)?;
+            in_group(rpc, &caller, &request, group, permit).await
+        }
         every_group::Scope::Every => {
-            let mut parts = Vec::new();
-            for group in rpc.membership.groups.all() {
-                let request = all_groups::part(&request, group)?;
-                parts.push(in_group(rpc, &caller, &request, group).await?);
-            }
+            let parts = every_group::carry_out(rpc, |rpc, group| {
+                let (caller, request) = (caller.clone(), all_groups::part(&request, group));
+                async move {
+                    let permit = rpc.door.begin(Method::Watch)?;
+                    in_group(&rpc, &caller, &request?, group, permit).await
+                }
+            });
+            let parts = every_group::all_answers(parts.await?)?;
             let goes_on = request.after.is_some() || !request.after_groups.is_empty();
             let has_snapshot = !goes_on && !request.without_snapshot;
             Ok(Box::pin(AllGroups::new(parts, has_snapshot)))
@@ -195,8 +205,8 @@ async fn in_group(
     caller: &Caller,
     request: &WatchRequest,
     group: GroupId,
+    permit: Permit,
 ) -> Result<WatchFrames, Failure> {
-    let permit = rpc.door.begin(Method::Watch)?;
     let ask = WatchTarget::decode(group, request)?;
     let ask = rpc.door.authorise(caller, Method::Watch, ask.about())?.admit(ask);
     match rpc.destination(caller, Method::Watch, group).await? {

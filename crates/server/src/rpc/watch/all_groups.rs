@@ -10,6 +10,7 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use holdfast_proto::GROUPS_MAX;
 use holdfast_proto::failure::refused;
 use holdfast_proto::v1::{EventPosition, Failure, Reason, WatchFrame, WatchRequest};
 use holdfast_replica::GroupId;
@@ -18,8 +19,13 @@ use tonic::Status;
 
 use super::WatchFrames;
 
-/// The request for the part of one group. Fails if the client wants to go on and has no position of this group.
+/// The request for the part of one group, which may be the only one. Fails if the client wants to go on and has no position
+/// of this group.
 pub(super) fn part(request: &WatchRequest, group: GroupId) -> Result<WatchRequest, Failure> {
+    if request.after_groups.len() > GROUPS_MAX as usize {
+        let words = format!("a watch has at most {GROUPS_MAX} positions, one of each group");
+        return Err(refused(Reason::InvalidPage, words));
+    }
     let mut positions = request.after.iter().chain(&request.after_groups);
     let after: Option<EventPosition> = positions.clone().find(|it| it.group == group.0).copied();
     if after.is_none() && positions.next().is_some() {
@@ -160,5 +166,9 @@ mod tests {
         let one = after(Some(position(1, 7)), vec![]);
         assert_eq!(part(&one, GroupId(1)), Ok(one.clone()));
         assert_eq!(part(&one, GroupId(2)).unwrap_err().reason(), Reason::Compacted);
+        let only = after(None, vec![position(1, 7)]);
+        assert_eq!(part(&only, GroupId(1)), Ok(one), "a single group takes it, too");
+        let flood = after(None, vec![position(1, 7); GROUPS_MAX as usize + 1]);
+        assert_eq!(part(&flood, GroupId(1)).unwrap_err().reason(), Reason::InvalidPage);
     }
 }

@@ -25,7 +25,7 @@ use super::super::route::Destination;
 use super::super::unary::CALL_TIMEOUT;
 use super::Scope;
 use super::concerns::concerns;
-use crate::events::{EventRing, Recorded, message};
+use crate::events::{EventRing, Position, Recorded, message};
 use crate::shard::{Query, ReadAnswer, ReadData, unix_ms};
 
 const DEFAULT_LIMIT: usize = 100;
@@ -165,8 +165,9 @@ impl HistoryQuery {
 
     /// Without the owners.
     fn answer(&self, ring: &EventRing, now: Now) -> HistoryResponse {
-        let kept_after = ring.oldest();
-        let first_kept = ring.after(kept_after, 1).unwrap_or_default();
+        let oldest = ring.oldest();
+        let kept_after = if ring.is_whole() { Position::start_of(oldest.group) } else { oldest };
+        let first_kept = ring.after(oldest, 1).unwrap_or_default();
         let mut found = FoundEvents::default();
         // The holds that had the token: by session and acquire.
         let mut holds: BTreeSet<(String, u64)> = BTreeSet::new();

@@ -13,10 +13,20 @@ const MAX: usize = 1_000;
 
 /// The latest last. Between the groups, by the node's wall clock when it applied them.
 pub(in crate::rpc) fn recent(events: &EventRings, wanted: &RecentEvents) -> Vec<WatchEvent> {
-    let mut found: Vec<WatchEvent> =
-        events.all().flat_map(|ring| recent_of(ring, wanted)).collect();
-    found.sort_by_key(|event| event.unix_ms);
-    found.split_off(found.len().saturating_sub(wanted.max.min(MAX)))
+    let found = events.all().map(|ring| recent_of(ring, wanted)).collect();
+    latest_of(found, wanted.max.min(MAX))
+}
+
+/// The latest of several lists, each of which keeps its order.
+fn latest_of(mut lists: Vec<Vec<WatchEvent>>, max: usize) -> Vec<WatchEvent> {
+    let mut latest = VecDeque::new();
+    while latest.len() < max {
+        let ends = lists.iter_mut().filter(|list| !list.is_empty());
+        let last = ends.max_by_key(|list| list.last().map(|event| event.unix_ms));
+        let Some(event) = last.and_then(Vec::pop) else { break };
+        latest.push_front(event);
+    }
+    latest.into()
 }
 
 fn recent_of(events: &EventRing, wanted: &RecentEvents) -> Vec<WatchEvent> {
@@ -37,4 +47,28 @@ fn recent_of(events: &EventRing, wanted: &RecentEvents) -> Vec<WatchEvent> {
         }
     });
     found.iter().map(|recorded| message(recorded)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_latest_of_all_groups_come_by_time_and_those_of_one_group_in_its_order() {
+        let list = |group: u64, times: &[u64]| {
+            let event = |unix_ms: &u64| WatchEvent {
+                unix_ms: *unix_ms,
+                token: group,
+                ..Default::default()
+            };
+            times.iter().map(event).collect::<Vec<_>>()
+        };
+        let shown = |events: Vec<WatchEvent>| {
+            events.iter().map(|event| (event.token, event.unix_ms)).collect::<Vec<_>>()
+        };
+        let lists = vec![list(1, &[10, 40]), list(2, &[20, 30])];
+        assert_eq!(shown(latest_of(lists, 3)), [(2, 20), (2, 30), (1, 40)]);
+        // The clock of the node went back.
+        assert_eq!(shown(latest_of(vec![list(1, &[50, 10])], 9)), [(1, 50), (1, 10)]);
+    }
 }
