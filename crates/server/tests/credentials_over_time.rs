@@ -97,8 +97,15 @@ async fn first_administrator(cluster: &Cluster) -> String {
     root.secret
 }
 
+/// A node that does not lead may learn a moment later who the administrator is.
 async fn change(cluster: &Cluster, root: &str, request: v1::ChangeAccessRequest) {
-    change_as(&cluster.address(0), Some(root), request).await.unwrap();
+    eventually("the node knows the administrator", async || {
+        match change_as(&cluster.address(0), Some(root), request.clone()).await {
+            Err(Reason::Unauthenticated) => None,
+            changed => Some(changed.unwrap()),
+        }
+    })
+    .await;
 }
 
 async fn framed_as(address: &str, token: &str) -> FramedClient {
