@@ -118,6 +118,10 @@ pub struct NodeConfig {
     /// Whether the leaders of several groups are spread over the nodes. For tests, which choose the leaders.
     #[serde(skip, default = "defaults::spreads_leaders")]
     pub spreads_leaders: bool,
+    /// How long a group stays where an operator has moved its leadership. For tests, on machines that are so busy that
+    /// leaders change by themselves.
+    #[serde(skip, default = "defaults::leaders_stay_for")]
+    pub leaders_stay_for: Duration,
     /// The first members, this node included; those who come later are in the cluster's log. A node that
     /// joins lists itself alone.
     pub nodes: Vec<MemberConfig>,
@@ -282,6 +286,7 @@ impl NodeConfig {
                 kafka: None,
                 groups: defaults::groups(),
                 spreads_leaders: defaults::spreads_leaders(),
+                leaders_stay_for: defaults::leaders_stay_for(),
                 nodes: nodes.clone(),
             })
             .collect();
@@ -335,8 +340,14 @@ fn timing(tick_ms: u64, election_ticks: u64) -> Timing {
 }
 
 mod defaults {
+    use std::time::Duration;
+
     pub(super) fn spreads_leaders() -> bool {
         true
+    }
+
+    pub(super) fn leaders_stay_for() -> Duration {
+        Duration::from_secs(300)
     }
 
     pub(super) fn groups() -> u32 {

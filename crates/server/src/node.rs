@@ -247,7 +247,7 @@ impl Node {
         }
         let links = PeerLinks::start(&handshake, &shard, &mut tasks);
 
-        let spreads_leaders = config.spreads_leaders;
+        let (spreads_leaders, leaders_stay_for) = (config.spreads_leaders, config.leaders_stay_for);
         let events = EventRings::new(membership.groups.all(), config.events_kept);
         let memory = Arc::new(EfficiencyTier::counting(Arc::clone(&metrics.efficiency)));
         tasks.spawn(efficiency_tier::keep_time(Arc::clone(&memory)));
@@ -354,7 +354,7 @@ impl Node {
             .with_audit(notes.clone())
         };
         if spreads_leaders {
-            tasks.spawn(rpc::keep_balanced(rpc.clone()));
+            tasks.spawn(rpc::keep_balanced(rpc.clone(), leaders_stay_for));
         }
         if let Some((reset, data_dir)) = access_reset {
             tasks.spawn(rpc.clone().carry_out_reset(reset, data_dir));

@@ -6,6 +6,7 @@ mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use holdfast_core::Slot;
 use holdfast_proto::GroupMap;
@@ -22,6 +23,7 @@ use holdfast_proto::v1::{
 };
 use holdfast_server::{Node, NodeConfig};
 use support::{Client, Cluster, OnStream, acquire, eventually, new_session};
+use tokio::time::{sleep, timeout};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status, Streaming};
 
@@ -454,22 +456,31 @@ async fn led_by_each(cluster: &Cluster, asked: usize) -> Option<BTreeMap<u64, us
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn leaders_are_spread_over_the_nodes_and_again_after_a_node_was_away() {
-    let mut cluster = Cluster::start_with(3, |config| config.groups = 6).await;
-    let even = BTreeMap::from([(1, 2), (2, 2), (3, 2)]);
-    eventually("each node leads two groups", async || {
-        (led_by_each(&cluster, 0).await? == even).then_some(())
+    let mut cluster = Cluster::start_with(3, |config| {
+        config.groups = 6;
+        // On a busy machine leaders change by themselves. The unit tests show that such groups stay.
+        config.leaders_stay_for = Duration::ZERO;
     })
     .await;
+    until_each_leads_two_groups(&cluster).await;
     cluster.stop(2).await;
     eventually("two nodes lead all groups", async || {
         (!led_by_each(&cluster, 0).await?.contains_key(&3)).then_some(())
     })
     .await;
     cluster.restart(2).await;
-    eventually("each node leads two groups again", async || {
-        (led_by_each(&cluster, 0).await? == even).then_some(())
-    })
-    .await;
+    until_each_leads_two_groups(&cluster).await;
+}
+
+/// A node that lost its groups is left alone for a while, on a busy machine perhaps twice.
+async fn until_each_leads_two_groups(cluster: &Cluster) {
+    let even = BTreeMap::from([(1, 2), (2, 2), (3, 2)]);
+    let is_even = async {
+        while led_by_each(cluster, 0).await.as_ref() != Some(&even) {
+            sleep(Duration::from_millis(50)).await;
+        }
+    };
+    timeout(Duration::from_secs(90), is_even).await.expect("the leaders are not even");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -6,7 +6,7 @@
 //! - One group moves at a time. The next one moves when all groups have a leader again.
 //! - Nothing moves before the leaders have been uneven for [`PATIENCE`]: after a failure, elections come first.
 //! - The root group never moves, because the efficiency tier follows its leader.
-//! - A group that an operator or its own leader handed over stays where it is for [`PINNED_FOR`]. It is known by the
+//! - A group that an operator or its own leader handed over stays where it is for some minutes. It is known by the
 //!   former leader, which is still connected. If that connection ends, the node handed over because it was stopping.
 //! - A node that did not take a group over, or did not keep it, is left alone for a while, and longer each time: a
 //!   handover that fails stops its group for up to an election timeout.
@@ -30,8 +30,6 @@ const KEPT_FOR: Duration = Duration::from_secs(60);
 /// How long a node is left alone that did not take over; doubled each time, up to [`AVOIDED_MAX`].
 const AVOIDED_FIRST: Duration = Duration::from_secs(5);
 const AVOIDED_MAX: Duration = Duration::from_secs(300);
-/// How long a group stays where it was handed over to.
-const PINNED_FOR: Duration = Duration::from_secs(300);
 
 /// One group's leadership goes to another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +81,8 @@ impl Leaders {
 /// Decides when to move what. Time is passed in.
 #[derive(Debug, Default)]
 struct Balance {
+    /// How long a group stays where it was handed over to.
+    pinned_for: Duration,
     uneven_since: Option<Duration>,
     /// Until when a node is left alone, and for how long the next time.
     avoided: BTreeMap<NodeId, (Duration, Duration)>,
@@ -96,6 +96,10 @@ struct Balance {
 }
 
 impl Balance {
+    fn new(pinned_for: Duration) -> Balance {
+        Balance { pinned_for, ..Balance::default() }
+    }
+
     /// The group to move now, if there is one.
     fn next_move(&mut self, now: Duration, leaders: &Leaders) -> Option<Move> {
         self.note_changes(now, leaders);
@@ -114,7 +118,7 @@ impl Balance {
     fn note_changes(&mut self, now: Duration, leaders: &Leaders) {
         let is_over = |since: Duration, time: Duration| now.saturating_sub(since) >= time;
         self.pinned.retain(|_, Pin { from, connection, at }| {
-            leaders.can_lead.get(from) == Some(connection) && !is_over(*at, PINNED_FOR)
+            leaders.can_lead.get(from) == Some(connection) && !is_over(*at, self.pinned_for)
         });
         let could_lead = std::mem::replace(&mut self.could_lead, leaders.can_lead.clone());
         let stayed = |node: &NodeId| {
@@ -163,12 +167,12 @@ impl Balance {
 }
 
 /// Runs on every node until it stops; only the leader of the root group does something.
-pub(crate) async fn keep_balanced(rpc: Rpc) {
+pub(crate) async fn keep_balanced(rpc: Rpc, pinned_for: Duration) {
     if rpc.membership.groups.is_one() {
         return;
     }
     let started = Instant::now();
-    let mut balance = Balance::default();
+    let mut balance = Balance::new(pinned_for);
     let mut looks = interval(INTERVAL);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -177,7 +181,7 @@ pub(crate) async fn keep_balanced(rpc: Rpc) {
             () = rpc.stopping.begun() => return,
         }
         if !rpc.door.leadership(GroupId::FIRST).is_here {
-            balance = Balance::default();
+            balance = Balance::new(pinned_for);
             continue;
         }
         let Some(wanted) = balance.next_move(started.elapsed(), &leaders(&rpc)) else { continue };
@@ -273,6 +277,7 @@ mod tests {
         assert_eq!(plan(&led_by(&[1, 1, 1, 1], &[1, 3])).unwrap().to, NodeId(3));
     }
 
+    const PINNED_FOR: Duration = Duration::from_secs(300);
     const UNEVEN: [u64; 4] = [1, 1, 1, 1];
     const ALL: [u64; 3] = [1, 2, 3];
 
@@ -282,7 +287,7 @@ mod tests {
 
     #[test]
     fn leaders_have_to_be_uneven_for_some_time() {
-        let mut balance = Balance::default();
+        let mut balance = Balance::new(PINNED_FOR);
         let (uneven, alone) = (led_by(&UNEVEN, &ALL), led_by(&UNEVEN, &[1]));
         assert_eq!(balance.next_move(ms(0), &uneven), None);
         assert_eq!(balance.next_move(ms(1_000), &alone), None);
@@ -293,7 +298,7 @@ mod tests {
 
     #[test]
     fn a_group_that_an_operator_moved_stays_there_while_the_former_leader_is_up() {
-        let mut balance = Balance::default();
+        let mut balance = Balance::new(PINNED_FOR);
         assert_eq!(balance.next_move(ms(0), &led_by(&[1, 2, 3, 1], &ALL)), None);
         let drained = led_by(&[1, 1, 1, 1], &ALL);
         for at in (1_000..300_000).step_by(500) {
@@ -309,7 +314,7 @@ mod tests {
 
     #[test]
     fn a_group_that_a_stopping_node_handed_over_may_move_again() {
-        let mut balance = Balance::default();
+        let mut balance = Balance::new(PINNED_FOR);
         balance.next_move(ms(0), &led_by(&[1, 2, 3, 1], &ALL));
         balance.next_move(ms(500), &led_by(&[1, 1, 3, 1], &ALL));
         assert!(balance.pinned.contains_key(&GroupId(2)), "{balance:?}");
@@ -324,12 +329,12 @@ mod tests {
             leaders.can_lead.insert(NodeId(2), Some(2));
             leaders
         };
-        let mut balance = Balance::default();
+        let mut balance = Balance::new(PINNED_FOR);
         balance.next_move(ms(0), &led_by(&[1, 2, 3, 1], &ALL));
         balance.next_move(ms(500), &again(&[1, 1, 3, 1]));
         assert!(balance.pinned.is_empty(), "the handover was not seen before: {balance:?}");
 
-        let mut balance = Balance::default();
+        let mut balance = Balance::new(PINNED_FOR);
         balance.next_move(ms(0), &led_by(&[1, 2, 3, 1], &ALL));
         balance.next_move(ms(500), &led_by(&[1, 1, 3, 1], &ALL));
         balance.next_move(ms(1_000), &again(&[1, 1, 3, 1]));
@@ -338,7 +343,7 @@ mod tests {
 
     #[test]
     fn a_node_that_does_not_take_over_is_left_alone_longer_each_time() {
-        let mut balance = Balance::default();
+        let mut balance = Balance::new(PINNED_FOR);
         let mut tried = Vec::new();
         for at in (0..200_000).step_by(200) {
             let leaders = led_by(&UNEVEN, &[1, 2]);
@@ -353,7 +358,7 @@ mod tests {
 
     #[test]
     fn a_node_that_takes_over_and_hands_back_is_left_alone() {
-        let mut balance = Balance::default();
+        let mut balance = Balance::new(PINNED_FOR);
         let mut moves = Vec::new();
         let mut leaders = led_by(&UNEVEN, &[1, 2]);
         for at in (0..60_000).step_by(500) {
@@ -371,7 +376,7 @@ mod tests {
 
     #[test]
     fn a_node_that_keeps_what_it_took_over_is_trusted_again() {
-        let mut balance = Balance::default();
+        let mut balance = Balance::new(PINNED_FOR);
         balance.avoid(ms(0), NodeId(2));
         let wanted = Move { group: GroupId(4), to: NodeId(2) };
         balance.moved(ms(20_000), wanted, true);
