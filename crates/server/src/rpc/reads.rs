@@ -46,8 +46,11 @@ pub(super) trait ReadRequest: Message + Clone + 'static {
         None
     }
 
-    /// With several groups: adds what only the leader of the root group knows, of its own answer.
-    const ADD_FROM_ROOT: Option<fn(&mut Self::Response, Self::Response)> = None;
+    /// With several groups: whether the leader of the root group knows something that no other node knows.
+    const IS_PARTLY_OF_ROOT: bool = false;
+
+    /// Adds it, from the answer of that leader.
+    fn add_from_root(_response: &mut Self::Response, _of_root: Self::Response) {}
 
     /// Takes away the names that the caller may not see.
     fn hide(_response: &mut Self::Response, _visible: &VisibleNames) {}
@@ -80,17 +83,16 @@ pub(super) async fn serve_part<L: ReadRequest>(
     let read = async {
         match scope {
             Scope::One(group) => {
-                let is_only_part = part.is_some() || group == GroupId::FIRST;
-                let Some(add) = L::ADD_FROM_ROOT.filter(|_| !is_only_part) else {
+                if !L::IS_PARTLY_OF_ROOT || part.is_some() || group == GroupId::FIRST {
                     return in_group(rpc, &caller, &request, group, query).await;
-                };
+                }
                 let of_root = in_group(rpc, &caller, &request, GroupId::FIRST, query.clone());
                 let of_group = in_group(rpc, &caller, &request, group, query);
                 let (response, of_root) = tokio::join!(of_group, of_root);
                 let mut response = response?;
                 // Without a root group there is no efficiency tier.
                 if let Ok(of_root) = of_root {
-                    add(&mut response, of_root);
+                    L::add_from_root(&mut response, of_root);
                 }
                 Ok(response)
             }
@@ -209,8 +211,11 @@ impl ReadRequest for StatusRequest {
         hidden_names::in_status(response, visible);
     }
 
-    const ADD_FROM_ROOT: Option<fn(&mut StatusResponse, StatusResponse)> =
-        Some(|response, of_root| response.efficiency = of_root.efficiency);
+    const IS_PARTLY_OF_ROOT: bool = true;
+
+    fn add_from_root(response: &mut StatusResponse, of_root: StatusResponse) {
+        response.efficiency = of_root.efficiency;
+    }
 
     fn complete(&self, response: &mut StatusResponse, rpc: &Rpc) -> Result<(), Failure> {
         response.efficiency = in_efficiency_tier(rpc.door.memory(), &self.name, SHOWN_MAX);
