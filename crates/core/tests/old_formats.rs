@@ -201,6 +201,52 @@ fn entries_of_version_5_and_snapshots_of_rules_4_are_what_they_were_and_are_read
     assert_eq!((read.access().generation(), read.session_count()), (1, 1));
 }
 
+/// As above, of a table that follows rules 5: with a policy, and an intervention that names its caller. A
+/// build with rules 8 recorded the files.
+#[test]
+fn entries_of_version_6_and_snapshots_of_rules_5_are_what_they_were_and_are_read() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/version-6");
+    let principal = Principal::parse("token:olga").unwrap();
+    let role = RoleName::parse("admin").unwrap();
+    let change = ChangeAccess {
+        by: "bootstrap".into(),
+        identity: None,
+        expected: Some(0),
+        changes: [AccessChange::Grant { principal: principal.clone(), role }].into(),
+        end_sessions: false,
+    };
+    let mut world = world::World::with_rules(Limits::default(), RulesVersion::FIVE);
+    let open = world.opening("alice", holdfast_core::Span::from_secs(60));
+    let acquire = world.acquiring("alice", 1, "wallet", 0);
+    let action =
+        holdfast_core::command::Action::Break { name: world::lock_name("wallet"), token: None };
+    let identity = Some(Box::new(Identity::of(principal)));
+    let (by, reason) = ("token:olga".into(), "test".into());
+    let commands = vec![
+        Command::OpenSession(open),
+        Command::Acquire(acquire),
+        Command::ChangeAccess(Box::new(change)),
+        Command::Intervene(Intervention { by, reason, action, identity }),
+    ];
+    let batch = Batch { at: world.now, commands };
+    batch.commands.iter().for_each(|command| drop(world.apply(command.clone())));
+    let table = &world.table;
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("entry"), batch.encode()).unwrap();
+        fs::write(folder.join("snapshot"), table.encode()).unwrap();
+    }
+    let entry = fs::read(folder.join("entry")).unwrap();
+    assert_eq!((entry[0], &entry), (6, &batch.encode()));
+    assert_eq!(Batch::decode(&entry), Ok(batch));
+    let snapshot = fs::read(folder.join("snapshot")).unwrap();
+    assert_eq!((snapshot[0], &snapshot), (4, &table.encode()));
+    let read = LockTable::decode(&snapshot, Limits::default()).unwrap();
+    assert_eq!((read.digest(), read.rules()), (table.digest(), RulesVersion::FIVE));
+    assert_eq!(read.access().generation(), 1);
+    assert_eq!((read.session_count(), read.lock_count()), (1, 0));
+}
+
 /// As above, of a table that follows rules 6: with quotas, of which some is taken.
 #[test]
 fn entries_of_version_7_and_snapshots_of_rules_6_are_what_they_were_and_are_read() {

@@ -95,7 +95,8 @@ pub enum RestoreError {
     ClockAhead { by_clock: u64, safe: u64 },
     #[error(
         "--token-floor {floor} is not above the last token of this state, which is {last_token}: tokens would \
-         come again. Give a floor above every token that was granted since, for example {safe}"
+         come again. Give a floor above every token that was granted since. --token-floor {safe} is safe if no \
+         cluster was restored from this state, or from a later one, before"
     )]
     FloorTooLow { floor: u64, last_token: u64, safe: u64 },
     #[error(

@@ -175,12 +175,12 @@ impl Connections {
             let made_room = if count >= limits.connections_per_address_max
                 || idle >= limits.idle_per_address_max
             {
-                state.close_idle_of(address, now)
+                state.close_idle_of(address, now, limits.grace)
             } else if state.used.connections >= limits.connections_max
                 || state.used.idle >= limits.idle_max
-                || !self.descriptors.has_room(state.closing)
+                || !self.descriptors.has_room(state.closing, limits.descriptors_left)
             {
-                state.close_idle(now)
+                state.close_idle(now, limits.grace)
             } else {
                 break;
             };

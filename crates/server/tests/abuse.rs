@@ -347,6 +347,25 @@ async fn watches_that_are_not_read_make_no_frames_and_end_when_their_events_are_
     drop((unread, requests));
 }
 
+/// The node accepts connections in the order in which they came. So how soon it takes in silent ones decides how long a
+/// probe behind them waits.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_burst_of_silent_connections_to_the_http_port_keeps_no_probe_waiting() {
+    const CONNECTIONS: usize = 1_500;
+    let cluster = Cluster::start(1).await;
+    let address = cluster.http_address(0);
+    let mut connecting = tokio::task::JoinSet::new();
+    for _ in 0..CONNECTIONS {
+        let address = address.clone();
+        connecting.spawn(async move { TcpStream::connect(&address).await });
+    }
+    let silent = connecting.join_all().await;
+    assert!(silent.iter().all(Result::is_ok), "{silent:?}");
+    let begun = Instant::now();
+    assert_eq!(http_get(&address, "/healthz").await.0, 200);
+    assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn half_sent_requests_to_the_http_port_keep_no_probe_waiting() {
     let cluster = Cluster::start(1).await;

@@ -10,10 +10,6 @@ use std::time::{Duration, Instant};
 use super::limits::TooMuch;
 use super::{Connection, PortLimits};
 
-/// So long a new connection has for its first request before it may give way to others. While connections come faster
-/// than that, they wait to be taken in.
-pub(super) const GRACE: Duration = Duration::from_millis(250);
-
 /// What was counted, for `/metrics`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PortUse {
@@ -158,22 +154,27 @@ impl State {
         self.set_idle(number);
     }
 
-    /// An idle one of the address with the most of them.
-    pub(super) fn close_idle(&mut self, now: Instant) -> Result<(), NoRoom> {
+    /// An idle one of the address with the most of them. A new one has the time `grace` for its first request.
+    pub(super) fn close_idle(&mut self, now: Instant, grace: Duration) -> Result<(), NoRoom> {
         let most = self.addresses.iter().max_by_key(|(_, of)| of.idle.len());
         match most.map(|(address, _)| *address) {
-            Some(address) => self.close_idle_of(address, now),
+            Some(address) => self.close_idle_of(address, now, grace),
             None => Err(NoRoom::AtAll),
         }
     }
 
-    pub(super) fn close_idle_of(&mut self, address: IpAddr, now: Instant) -> Result<(), NoRoom> {
+    pub(super) fn close_idle_of(
+        &mut self,
+        address: IpAddr,
+        now: Instant,
+        grace: Duration,
+    ) -> Result<(), NoRoom> {
         let first = self.addresses.get(&address).and_then(|of| of.idle.first_key_value());
         let number = first.map(|(_, number)| *number).ok_or(NoRoom::AtAll)?;
         let is_new = self.connections.get(&number).filter(|entry| !entry.had_request);
         if let Some(entry) = is_new {
             let age = now.saturating_duration_since(entry.idle_since);
-            if let Some(left) = GRACE.checked_sub(age).filter(|left| !left.is_zero()) {
+            if let Some(left) = grace.checked_sub(age).filter(|left| !left.is_zero()) {
                 return Err(NoRoom::Yet(left));
             }
         }

@@ -72,9 +72,10 @@ impl Descriptors {
         self.limit - reserved.min(self.limit / 2)
     }
 
-    /// `closing` of those that are taken are about to come back.
-    pub(super) fn has_room(&self, closing: usize) -> bool {
-        TAKEN.load(Ordering::Relaxed).saturating_sub(closing) < self.for_clients()
+    /// `closing` of those that are taken are about to come back. `left` of each node are for others.
+    pub(super) fn has_room(&self, closing: usize, left: usize) -> bool {
+        let taken = TAKEN.load(Ordering::Relaxed).saturating_sub(closing);
+        taken + left * NODES.load(Ordering::Relaxed) < self.for_clients()
     }
 
     pub(super) fn take(&self, count: usize) {

@@ -5,12 +5,17 @@ use std::time::Duration;
 use super::Descriptors;
 use crate::config::ConnectionsConfig;
 
+/// Descriptors that only the HTTP port takes: probes are answered when clients use all others.
+const FOR_HTTP: usize = 32;
+
 /// What one port allows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PortLimits {
     /// Connections of all kinds.
     pub(crate) connections_max: usize,
     pub(crate) connections_per_address_max: usize,
+    /// Descriptors that this port leaves to others.
+    pub(crate) descriptors_left: usize,
     pub(crate) idle_max: usize,
     pub(crate) idle_per_address_max: usize,
     /// Requests that are answered at a time, for one address.
@@ -25,6 +30,9 @@ pub(crate) struct PortLimits {
     pub(crate) unwritten_max: usize,
     pub(crate) unwritten_per_address_max: usize,
     pub(crate) unwritten_per_connection_max: usize,
+    /// So long a new connection has for its first request before it may give way to others. While connections come
+    /// faster than they give way, all that come after them wait to be taken in, whatever their address.
+    pub(crate) grace: Duration,
     /// From the accept to the first request.
     pub(crate) first_request_timeout: Duration,
     /// From the last answer to the next request.
@@ -47,6 +55,7 @@ impl PortLimits {
         PortLimits {
             connections_max,
             connections_per_address_max: connections_max,
+            descriptors_left: FOR_HTTP,
             idle_max,
             idle_per_address_max: number(config.idle_per_address_max).min(idle_max),
             calls_per_address_max: usize::MAX,
@@ -59,6 +68,7 @@ impl PortLimits {
             unwritten_max: number(config.unwritten_bytes_max),
             unwritten_per_address_max: number(config.unwritten_bytes_per_address_max),
             unwritten_per_connection_max: number(config.unwritten_bytes_per_connection_max),
+            grace: Duration::from_millis(250),
             first_request_timeout: time(config.first_request_ms),
             idle_timeout: time(config.idle_ms),
             request_timeout: time(config.request_ms),
@@ -72,6 +82,7 @@ impl PortLimits {
         PortLimits {
             connections_max: CONNECTIONS_MAX,
             connections_per_address_max: CONNECTIONS_MAX / 2,
+            descriptors_left: 0,
             idle_max: CONNECTIONS_MAX / 8 * 7,
             idle_per_address_max: CONNECTIONS_MAX / 16 * 7,
             calls_per_address_max: CONNECTIONS_MAX / 8 * 3,
@@ -84,6 +95,8 @@ impl PortLimits {
             unwritten_max: 64 * MIB,
             unwritten_per_address_max: 32 * MIB,
             unwritten_per_connection_max: 4 * MIB,
+            // Probes wait behind the connections of other addresses.
+            grace: Duration::from_millis(50),
             first_request_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(60),
             request_timeout: Duration::from_secs(10),

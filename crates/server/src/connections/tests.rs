@@ -7,7 +7,6 @@ use hyper::body::Frame;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::counts::GRACE;
 use super::*;
 
 const REQUEST_TIMEOUT: Duration = Duration::from_millis(200);
@@ -41,7 +40,7 @@ fn address(last: u8) -> IpAddr {
 
 /// After all that are there have had their grace.
 fn admit(port: &Arc<Connections>, address: IpAddr) -> Result<OpenConnection, NoRoom> {
-    port.try_admit(address, Instant::now() + GRACE)
+    port.try_admit(address, Instant::now() + port.limits.grace)
 }
 
 fn is_closing(open: &OpenConnection) -> bool {
@@ -95,7 +94,7 @@ fn a_new_connection_has_time_for_its_first_request_before_it_gives_way() {
     let port = port();
     let open: Vec<OpenConnection> = (0..4).map(|_| admit(&port, address(1)).unwrap()).collect();
     let refused = port.try_admit(address(1), Instant::now()).err();
-    assert!(matches!(refused, Some(NoRoom::Yet(left)) if left <= GRACE), "{refused:?}");
+    assert!(matches!(refused, Some(NoRoom::Yet(left)) if left <= port.limits.grace), "{refused:?}");
     assert!(!open.iter().any(is_closing));
     assert!(admit(&port, address(1)).is_ok());
     assert!(is_closing(&open[0]));
