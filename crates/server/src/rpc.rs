@@ -96,6 +96,8 @@ pub(crate) use self::watch::encode_events;
 
 /// Lists that several groups answer, at a time.
 const READS_OF_ALL_GROUPS_MAX: usize = 8;
+/// Searches in several groups, at a time. One may have a thousand lines of each group in memory, and takes seconds.
+const SEARCHES_OF_ALL_GROUPS_MAX: usize = 2;
 
 /// The client API. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -113,6 +115,7 @@ pub(crate) struct Rpc {
     backups: Arc<Semaphore>,
     histories: Arc<Semaphore>,
     reads_of_all_groups: Arc<Semaphore>,
+    searches_of_all_groups: Arc<Semaphore>,
     rankings: list_search::Rankings,
     /// None: no spans are wanted.
     traces: Option<Arc<Traces>>,
@@ -155,6 +158,7 @@ impl Rpc {
             backups,
             rankings,
             reads_of_all_groups: Arc::new(Semaphore::new(READS_OF_ALL_GROUPS_MAX)),
+            searches_of_all_groups: Arc::new(Semaphore::new(SEARCHES_OF_ALL_GROUPS_MAX)),
             traces: None,
             audit: None,
             watch_open_rate: Arc::default(),

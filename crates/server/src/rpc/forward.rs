@@ -102,8 +102,14 @@ impl Forwarding {
         method: Method,
         request: &impl Message,
     ) -> Result<R, Failure> {
-        let action = ForwardedAction { group: group.0, ..action(caller, method, request)? };
+        let group = self.group_on_wire(group);
+        let action = ForwardedAction { group, ..action(caller, method, request)? };
         self.send(to, action).await?.ok_or_else(|| self.older_leader(to))
+    }
+
+    /// Where there is one group, no action names it, as in builds before there were several.
+    fn group_on_wire(&self, group: GroupId) -> u32 {
+        if self.membership.groups.is_one() { 0 } else { group.0 }
     }
 
     /// As [`Forwarding::call`]. None if the leader is of a version that takes no forwarded actions.
@@ -140,7 +146,7 @@ impl Forwarding {
         request: &impl Message,
     ) -> Result<Answers<R>, Failure> {
         let (mut leader, place) = self.client(to)?;
-        let group = part.map_or(0, |group| group.0);
+        let group = part.map_or(0, |group| self.group_on_wire(group));
         let action = ForwardedAction { group, ..action(caller, method, request)? };
         let answers = leader.forward_stream(self.request(to, action)?).await;
         let answers = answers.map_err(|status| self.failure(to, &status))?.into_inner();

@@ -53,7 +53,12 @@ pub(super) async fn serve_part(
                     let sessions = sessions.clone();
                     async move { in_group(&rpc, &caller, &request, group, sessions).await }
                 });
-                let answers = every_group::all_answers(parts.await?)?;
+                let parts = parts.await?;
+                let is_begun = parts.values().any(Result::is_ok);
+                let answers = every_group::all_answers(parts).map_err(|failure| Failure {
+                    may_have_happened: failure.may_have_happened || is_begun,
+                    ..failure
+                })?;
                 merge(answers, request.session_ids.len())
                     .ok_or_else(|| bug("a group has not answered for each session"))
             }

@@ -6,8 +6,9 @@
 //! - One group moves at a time. The next one moves when all groups have a leader again.
 //! - Nothing moves before the leaders have been uneven for [`PATIENCE`]: after a failure, elections come first.
 //! - The root group never moves, because the efficiency tier follows its leader.
-//! - A group that an operator or its own leader handed over stays where it is for some minutes. It is known by the
-//!   former leader, which is still connected. If that connection ends, the node handed over because it was stopping.
+//! - A group that an operator or its own leader handed over stays where it is for some minutes, and the former leader gets
+//!   no other group meanwhile. Such a handover is known by the former leader, which is still connected. If that
+//!   connection ends, the node handed over because it was stopping.
 //! - A node that did not take a group over, or did not keep it, is left alone for a while, and longer each time: a
 //!   handover that fails stops its group for up to an election timeout.
 
@@ -27,9 +28,9 @@ const INTERVAL: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(2);
 /// A node that leads a group for so long has taken it over.
 const KEPT_FOR: Duration = Duration::from_secs(60);
-/// How long a node is left alone that did not take over; doubled each time, up to [`AVOIDED_MAX`].
+/// How long a node is left alone that did not take over; doubled each time, up to the time for which groups stay where
+/// they were handed over to.
 const AVOIDED_FIRST: Duration = Duration::from_secs(5);
-const AVOIDED_MAX: Duration = Duration::from_secs(300);
 
 /// One group's leadership goes to another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,12 +70,15 @@ impl Leaders {
         }
         // A leader that is not connected cannot be asked.
         led.retain(|node, _| self.can_lead.contains_key(node));
-        let (_, most) = led.iter().max_by_key(|(_, groups)| groups.len())?;
         let candidates = led.iter().filter(|(node, _)| !avoided.contains(node));
         let (to, fewest) = candidates.min_by_key(|(_, groups)| groups.len())?;
         let stays = |group: &GroupId| *group == GroupId::FIRST || pinned.contains(group);
-        let group = most.iter().rev().find(|group| !stays(group))?;
-        (most.len() >= fewest.len() + 2).then_some(Move { group: *group, to: *to })
+        let can_move = |groups: &Vec<GroupId>| {
+            let group = groups.iter().rev().find(|group| !stays(group))?;
+            (groups.len() >= fewest.len() + 2).then_some((groups.len(), *group))
+        };
+        let (_, group) = led.values().filter_map(can_move).max()?;
+        Some(Move { group, to: *to })
     }
 }
 
@@ -104,7 +108,9 @@ impl Balance {
     fn next_move(&mut self, now: Duration, leaders: &Leaders) -> Option<Move> {
         self.note_changes(now, leaders);
         let avoided = self.avoided.iter().filter(|(_, (until, _))| *until > now);
-        let avoided = avoided.map(|(node, _)| *node).collect();
+        // A group that leaves a node unasked says that the node should not lead: it is drained, or its disk is slow.
+        let left = self.pinned.values().map(|pin| pin.from);
+        let avoided = avoided.map(|(node, _)| *node).chain(left).collect();
         let pinned = self.pinned.keys().copied().collect();
         let Some(wanted) = leaders.plan(&avoided, &pinned) else {
             self.uneven_since = None;
@@ -128,21 +134,28 @@ impl Balance {
             let Some(leader) = *leader else { continue };
             let before = self.known.insert(*group, leader).unwrap_or(leader);
             match self.moved.get(group).copied() {
-                Some((to, at)) if leader == to && is_over(at, KEPT_FOR) => {
-                    self.moved.remove(group);
-                    self.avoided.remove(&to);
+                Some((to, at)) if leader == to => {
+                    if is_over(at, KEPT_FOR) {
+                        self.moved.remove(group);
+                        self.avoided.remove(&to);
+                    }
+                    continue;
                 }
-                Some((to, _)) if leader != to && before == to => {
+                // This node has yet to hear of the handover that it asked for.
+                Some((to, at)) if !is_over(at, 2 * INTERVAL) => {
+                    self.known.insert(*group, to);
+                    continue;
+                }
+                Some((to, _)) => {
                     self.moved.remove(group);
                     self.avoid(now, to);
                 }
-                Some(_) => {}
-                None if leader != before => {
-                    if let Some(connection) = stayed(&before) {
-                        self.pinned.insert(*group, Pin { from: before, connection, at: now });
-                    }
-                }
                 None => {}
+            }
+            if leader != before
+                && let Some(connection) = stayed(&before)
+            {
+                self.pinned.insert(*group, Pin { from: before, connection, at: now });
             }
         }
     }
@@ -161,7 +174,8 @@ impl Balance {
     fn avoid(&mut self, now: Duration, node: NodeId) {
         let (until, pause) = self.avoided.get(&node).copied().unwrap_or((now, AVOIDED_FIRST));
         if until <= now {
-            self.avoided.insert(node, (now + pause, AVOIDED_MAX.min(pause * 2)));
+            let longest = AVOIDED_FIRST.max(self.pinned_for);
+            self.avoided.insert(node, (now + pause, longest.min(pause * 2)));
         }
     }
 }
@@ -198,6 +212,8 @@ pub(crate) async fn keep_balanced(rpc: Rpc, pinned_for: Duration) {
             }
         }
         balance.moved(started.elapsed(), wanted, moved.is_ok());
+        // The handover took a while, and this node may hear of it later than the nodes that took part.
+        looks.reset();
     }
 }
 
@@ -301,15 +317,58 @@ mod tests {
         let mut balance = Balance::new(PINNED_FOR);
         assert_eq!(balance.next_move(ms(0), &led_by(&[1, 2, 3, 1], &ALL)), None);
         let drained = led_by(&[1, 1, 1, 1], &ALL);
-        for at in (1_000..300_000).step_by(500) {
-            let wanted = balance.next_move(ms(at), &drained);
-            // Node 1 led group 4 before.
-            assert!(wanted.is_none_or(|wanted| wanted.group == GroupId(4)), "{wanted:?}");
+        for at in (1_000..301_000).step_by(500) {
+            assert_eq!(balance.next_move(ms(at), &drained), None, "after {at} ms");
         }
-        let wanted = balance.next_move(ms(301_500), &drained);
-        assert_eq!(wanted.map(|wanted| wanted.group), Some(GroupId(4)));
-        let wanted = balance.next_move(ms(302_000), &led_by(&[1, 1, 1, 2], &ALL));
-        assert_eq!(wanted.map(|wanted| wanted.group), Some(GroupId(3)), "its time is over");
+        assert_eq!(balance.next_move(ms(301_000), &drained), None);
+        let wanted = balance.next_move(ms(303_000), &drained);
+        assert_eq!(wanted.map(|wanted| wanted.group), Some(GroupId(4)), "its time is over");
+    }
+
+    #[test]
+    fn a_node_that_an_operator_drained_gets_no_other_group() {
+        let mut balance = Balance::new(PINNED_FOR);
+        assert_eq!(balance.next_move(ms(0), &led_by(&[1, 2, 3, 1, 2, 3], &ALL)), None);
+        let drained = led_by(&[1, 2, 1, 1, 2, 2], &ALL);
+        for at in (1_000..301_000).step_by(500) {
+            assert_eq!(balance.next_move(ms(at), &drained), None, "after {at} ms");
+        }
+    }
+
+    #[test]
+    fn a_group_that_moved_here_lately_stays_where_an_operator_moves_it() {
+        let mut balance = Balance::new(PINNED_FOR);
+        let wanted = Move { group: GroupId(3), to: NodeId(3) };
+        balance.next_move(ms(0), &led_by(&[1, 2, 2], &ALL));
+        balance.moved(ms(1_000), wanted, true);
+        assert_eq!(balance.next_move(ms(1_500), &led_by(&[1, 2, 3], &ALL)), None);
+        for at in (10_000..100_000).step_by(500) {
+            assert_eq!(balance.next_move(ms(at), &led_by(&[1, 2, 2], &ALL)), None, "after {at} ms");
+        }
+        assert!(balance.pinned.contains_key(&GroupId(3)), "{balance:?}");
+    }
+
+    #[test]
+    fn a_handover_that_this_node_has_yet_to_hear_of_was_not_undone() {
+        let mut balance = Balance::new(PINNED_FOR);
+        let (before, after) = (led_by(&UNEVEN, &ALL), led_by(&[1, 1, 1, 2], &ALL));
+        balance.next_move(ms(0), &before);
+        balance.moved(ms(2_000), Move { group: GroupId(4), to: NodeId(2) }, true);
+        balance.next_move(ms(2_100), &before);
+        balance.next_move(ms(2_600), &after);
+        assert!(balance.avoided.is_empty() && balance.pinned.is_empty(), "{balance:?}");
+        assert!(balance.moved.contains_key(&GroupId(4)), "{balance:?}");
+    }
+
+    #[test]
+    fn groups_that_stay_on_one_node_do_not_keep_others_from_moving() {
+        let leaders = led_by(&[3, 1, 1, 1, 1, 2, 2, 2, 2], &[1, 2, 4]);
+        let leaders =
+            Leaders { of_groups: leaders.of_groups.into_iter().skip(1).collect(), ..leaders };
+        let pinned = (6..=9).map(GroupId).collect();
+        let wanted = leaders.plan(&BTreeSet::new(), &pinned).unwrap();
+        assert_eq!((wanted.group, wanted.to), (GroupId(5), NodeId(4)));
+        assert_eq!(leaders.plan(&BTreeSet::from([NodeId(4)]), &pinned), None);
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //! leader this node alone is cut off, or whose disks are full. So the node asks the other members on their client
 //! ports, and says what it learned.
 //!
-//! One search runs at a time, and its result serves all callers for [`FRESH_FOR`]: a node without a leader asks each
-//! member twice a second at most, however many clients come.
+//! One search runs at a time, and its result serves all callers of all groups for [`FRESH_FOR`]: a node without a leader
+//! asks each member twice a second at most, however many clients come.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
@@ -21,10 +21,13 @@ use super::failure::{cut_off_from_leader, disks_full, no_leader};
 const ASK_PATIENCE: Duration = Duration::from_millis(500);
 const FRESH_FOR: Duration = Duration::from_millis(500);
 
+/// What the other members said; each speaks of all groups.
+type Answers = Arc<Vec<(NodeId, Result<ClusterStatusResponse, Failure>)>>;
+
 /// The last search, for all that wait for one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LeaderSearch {
-    last: Arc<Mutex<BTreeMap<GroupId, (Instant, Failure)>>>,
+    last: Arc<Mutex<Option<(Instant, Answers)>>>,
     leaderless_since: Arc<std::sync::Mutex<BTreeMap<GroupId, Instant>>>,
 }
 
@@ -50,7 +53,7 @@ enum MemberReply {
 
 impl MemberReply {
     /// None if the member does not say how it is.
-    fn of(group: GroupId, answer: Result<ClusterStatusResponse, Failure>) -> Option<MemberReply> {
+    fn of(group: GroupId, answer: &Result<ClusterStatusResponse, Failure>) -> Option<MemberReply> {
         let view = match answer {
             Ok(view) => view,
             // The build before refuses instead of saying so in its view.
@@ -72,28 +75,35 @@ impl MemberReply {
 impl Rpc {
     /// What to tell a client, given that this node knows no leader.
     pub(super) async fn why_no_leader(&self, group: GroupId) -> Failure {
+        let answers = self.answers_of_members().await;
+        let reply = |(node, answer): &(NodeId, _)| Some((*node, MemberReply::of(group, answer)?));
+        let mut replies: Vec<(NodeId, MemberReply)> = answers.iter().filter_map(reply).collect();
+        if self.has_full_disk() {
+            replies.push((self.membership.me, MemberReply::DiskFull));
+        }
+        replies.sort_by_key(|(node, _)| *node);
+        let address_of = |node| self.membership.client_address(Some(node));
+        conclude(self.membership.me, &replies, address_of)
+    }
+
+    /// Those of the last search, if it is fresh.
+    async fn answers_of_members(&self) -> Answers {
         let mut last = self.leader_search.last.lock().await;
-        if let Some((at, failure)) = last.get(&group)
+        if let Some((at, answers)) = &*last
             && at.elapsed() < FRESH_FOR
         {
-            return failure.clone();
+            return Arc::clone(answers);
         }
-        let mut answers = self.ask_members(group).await;
-        if self.has_full_disk() {
-            answers.push((self.membership.me, MemberReply::DiskFull));
-        }
-        answers.sort_by_key(|(node, _)| *node);
-        let address_of = |node| self.membership.client_address(Some(node));
-        let failure = conclude(self.membership.me, &answers, address_of);
-        last.insert(group, (Instant::now(), failure.clone()));
-        failure
+        let answers = self.ask_members().await;
+        *last = Some((Instant::now(), Arc::clone(&answers)));
+        answers
     }
 
     pub(super) fn has_full_disk(&self) -> bool {
         self.metrics.disk_full.get() > 0
     }
 
-    async fn ask_members(&self, group: GroupId) -> Vec<(NodeId, MemberReply)> {
+    async fn ask_members(&self) -> Answers {
         let mut asking = JoinSet::new();
         for node in self.membership.now().members.keys().copied() {
             if node == self.membership.me {
@@ -102,10 +112,10 @@ impl Rpc {
             let members = Arc::clone(&self.members);
             asking.spawn(async move {
                 let answer = timeout(ASK_PATIENCE, members.own_view_of(node)).await;
-                Some((node, MemberReply::of(group, answer.ok()?)?))
+                Some((node, answer.ok()?))
             });
         }
-        asking.join_all().await.into_iter().flatten().collect()
+        Arc::new(asking.join_all().await.into_iter().flatten().collect())
     }
 }
 
@@ -182,14 +192,14 @@ mod tests {
     #[test]
     fn a_member_with_a_full_disk_says_so_in_its_view_or_in_a_refusal() {
         let view = ClusterStatusResponse { disk_full: true, ..Default::default() };
-        assert_eq!(MemberReply::of(GroupId::FIRST, Ok(view)), Some(MemberReply::DiskFull));
+        assert_eq!(MemberReply::of(GroupId::FIRST, &Ok(view)), Some(MemberReply::DiskFull));
         assert_eq!(
-            MemberReply::of(GroupId::FIRST, Err(disks_full(&[TWO]))),
+            MemberReply::of(GroupId::FIRST, &Err(disks_full(&[TWO]))),
             Some(MemberReply::DiskFull)
         );
         let view = ClusterStatusResponse::default();
-        assert_eq!(MemberReply::of(GroupId::FIRST, Ok(view)), Some(MemberReply::NoLeader));
-        assert_eq!(MemberReply::of(GroupId::FIRST, Err(no_leader())), None);
+        assert_eq!(MemberReply::of(GroupId::FIRST, &Ok(view)), Some(MemberReply::NoLeader));
+        assert_eq!(MemberReply::of(GroupId::FIRST, &Err(no_leader())), None);
     }
 
     #[test]

@@ -31,8 +31,8 @@ use crate::shard::{Query, ReadData};
 const TEXT_BYTES_MAX: usize = holdfast_core::NAME_BYTES_MAX;
 /// Of a ranking, so many are kept.
 const RANKED_MAX: usize = 1_000;
-/// A node that leads many groups has a ranking of each.
-const RANKINGS_KEPT: usize = 64;
+/// At least; a node may have one of each group that it leads.
+const RANKINGS_KEPT: usize = 16;
 /// For so long a ranking serves others too.
 const RANKING_KEEPS: Duration = Duration::from_millis(1_500);
 /// A page by name may be short if it takes longer than that to fill it.
@@ -140,7 +140,7 @@ async fn in_all_groups(
         false => (0, 0),
     };
     // The lines of all groups are in memory at once.
-    let _place = rpc.reads_of_all_groups.acquire().await;
+    let _permit = rpc.searches_of_all_groups.acquire().await;
     let asked = match is_ranked {
         true => {
             let page_size = u32::try_from(end).unwrap_or(u32::MAX);
@@ -244,7 +244,7 @@ async fn ranking(
             let made = Instant::now();
             let search = search.into_inner();
             let ranking = Ranking { group, search, made, at, matched, locks };
-            if rankings.len() >= RANKINGS_KEPT {
+            if rankings.len() >= RANKINGS_KEPT.max(rpc.membership.groups.all().len()) {
                 rankings.remove(0);
             }
             rankings.push(ranking.clone());

@@ -1,6 +1,8 @@
 //! `Status`, `List`, `ListSessions`: linearizable reads. They change nothing, so one that failed
 //! never "may have happened".
 
+use std::time::Duration;
+
 use holdfast_core::{LockName, LockStatus, LogicalTime};
 use holdfast_proto::decode::lock_name;
 use holdfast_proto::decode::page::{self, PageSize};
@@ -22,6 +24,9 @@ use super::{Rpc, merged_pages};
 use crate::efficiency_tier::EfficiencyTier;
 use crate::membership::Membership;
 use crate::shard::{Query, ReadAnswer, ReadData, SHOWN_ON_STREAM_MAX, Unavailable};
+
+/// How long the status of a lock waits for what only the root group's leader knows.
+const ROOT_PATIENCE: Duration = Duration::from_millis(300);
 
 /// Holders, and waiters.
 pub(super) const SHOWN_MAX: usize = 100;
@@ -87,18 +92,19 @@ pub(super) async fn serve_part<L: ReadRequest>(
                     return in_group(rpc, &caller, &request, group, query).await;
                 }
                 let of_root = in_group(rpc, &caller, &request, GroupId::FIRST, query.clone());
+                let of_root = timeout(ROOT_PATIENCE, of_root);
                 let of_group = in_group(rpc, &caller, &request, group, query);
                 let (response, of_root) = tokio::join!(of_group, of_root);
                 let mut response = response?;
                 // Without a root group there is no efficiency tier.
-                if let Ok(of_root) = of_root {
+                if let Ok(Ok(of_root)) = of_root {
                     L::add_from_root(&mut response, of_root);
                 }
                 Ok(response)
             }
             Scope::Every => {
                 // The pages of all groups are in memory at once.
-                let _place = rpc.reads_of_all_groups.acquire().await;
+                let _permit_of_all = rpc.reads_of_all_groups.acquire().await;
                 let part = request.part(rpc.membership.groups.all().len());
                 let part_query = part.query()?;
                 let query = query.map(|_| part_query);
@@ -305,11 +311,7 @@ impl ReadRequest for ListSessionsRequest {
         })
     }
 
-    fn part(&self, groups: usize) -> ListSessionsRequest {
-        let page_size = merged_pages::part_size(self.page_size, groups);
-        ListSessionsRequest { page_size, ..self.clone() }
-    }
-
+    /// A session that is open in all groups is on the page of each.
     fn merge_groups(&self, parts: Vec<ListSessionsResponse>) -> Option<ListSessionsResponse> {
         Some(merged_pages::sessions(parts, PageSize::new(self.page_size).ok()?))
     }

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::Rpc;
 use super::credentials::bind;
-use super::every_group::{self, Scope};
+use super::every_group::{self, Parts, Scope};
 use super::failure::{bug, took_too_long};
 use super::hang_up::HangUpGuard;
 use super::response::{self, ResponseContext};
@@ -25,7 +25,7 @@ pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// A request of the client API that becomes one command.
 pub(super) trait Verb: Message + Clone + 'static {
     const METHOD: Method;
-    type Response: Message + Default + 'static;
+    type Response: Message + Default + Clone + 'static;
 
     fn decode(self) -> Result<Command, Failure>;
 
@@ -46,6 +46,11 @@ pub(super) trait Verb: Message + Clone + 'static {
 
     /// With this reason a group says that it has nothing of what the request is about, so the others decide.
     const NOTHING_TO_DO: Option<Reason> = None;
+
+    /// Whether this answer of one group is the answer of all, whatever became of the others.
+    fn settles(_part: &Self::Response) -> bool {
+        false
+    }
 
     /// Of which span it is part; empty: none.
     fn traceparent(&self) -> &str {
@@ -116,16 +121,23 @@ pub(super) async fn serve_part<V: Verb>(
                         in_group(&rpc, &caller, &request, place, command, &mut guard).await
                     }
                 });
-                let is_nothing_to_do =
-                    |failure: &Failure| Some(failure.reason()) == V::NOTHING_TO_DO;
-                let answers = every_group::all_changed(parts.await?, is_nothing_to_do)?;
-                V::merge_groups(answers).ok_or_else(|| bug("no group has answered"))
+                merged::<V>(parts.await?)
             }
         }
     };
     let answer = timeout(request.patience(), carried_out).await;
     guard.answered();
     answer.unwrap_or_else(|_| Err(took_too_long()))
+}
+
+/// The answer of all groups.
+fn merged<V: Verb>(parts: Parts<V::Response>) -> Result<V::Response, Failure> {
+    if let Some(part) = parts.values().flatten().find(|part| V::settles(part)) {
+        return Ok(part.clone());
+    }
+    let is_nothing_to_do = |failure: &Failure| Some(failure.reason()) == V::NOTHING_TO_DO;
+    let answers = every_group::all_changed(parts, is_nothing_to_do)?;
+    V::merge_groups(answers).ok_or_else(|| bug("no group has answered"))
 }
 
 async fn in_group<V: Verb>(
@@ -185,5 +197,53 @@ async fn carry_out<V: Verb>(
         result => {
             V::response(result).ok_or_else(|| bug("the lock table answered another question"))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_proto::failure::{not_now, refused};
+    use holdfast_proto::v1::cancel_response::Outcome::{
+        self, AlreadyEnded, AlreadyGranted, Cancelled,
+    };
+    use holdfast_proto::v1::{self, CancelRequest, CancelResponse, Grant};
+
+    use super::*;
+
+    fn of_groups(parts: Vec<Result<Outcome, Failure>>) -> Result<Outcome, Failure> {
+        let response = |outcome| CancelResponse { outcome: Some(outcome), ..Default::default() };
+        let parts = parts.into_iter().map(|part| part.map(response));
+        let merged = merged::<CancelRequest>((1..).map(GroupId).zip(parts).collect());
+        merged.map(|response| response.outcome.unwrap())
+    }
+
+    fn unknown_session() -> Failure {
+        refused(Reason::UnknownSession, "there is no such session")
+    }
+
+    #[test]
+    fn a_grant_in_one_group_is_told_whatever_the_others_say() {
+        let granted = Ok(AlreadyGranted(Grant::default()));
+        let others = [
+            Ok(AlreadyEnded(v1::AlreadyEnded {})),
+            Ok(Cancelled(v1::Cancelled {})),
+            Err(unknown_session()),
+            Err(not_now(Reason::NoQuorum, "no leader")),
+        ];
+        for first in 0..=others.len() {
+            let mut parts = others.to_vec();
+            parts.push(granted.clone());
+            parts.rotate_left(first);
+            let merged = of_groups(parts);
+            assert!(matches!(merged, Ok(AlreadyGranted(_))), "{merged:?}");
+        }
+    }
+
+    #[test]
+    fn groups_in_which_the_session_is_not_open_leave_a_cancel_to_the_others() {
+        let cancelled = of_groups(vec![Err(unknown_session()), Ok(Cancelled(v1::Cancelled {}))]);
+        assert!(matches!(cancelled, Ok(Cancelled(_))), "{cancelled:?}");
+        let nowhere = of_groups(vec![Err(unknown_session()), Err(unknown_session())]);
+        assert_eq!(nowhere.unwrap_err().reason(), Reason::UnknownSession);
     }
 }
