@@ -11,7 +11,6 @@ pub mod all_or_nothing;
 pub mod closed_locks;
 pub mod deadlock;
 pub mod deduplication;
-pub(crate) mod denied_copies;
 mod evidence;
 pub mod exclusion;
 pub mod expiry;
@@ -27,6 +26,7 @@ pub mod losses;
 pub mod ownership;
 mod promises;
 pub mod quotas;
+pub(crate) mod refused_copies;
 pub mod replicas;
 pub mod restore;
 #[cfg(test)]

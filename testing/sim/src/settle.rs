@@ -4,7 +4,7 @@
 use holdfast_core::RulesVersion;
 use holdfast_replica::GroupId;
 
-use crate::check::denied_copies::is_granted_to_denied_copy;
+use crate::check::refused_copies::is_granted_to_refused_copy;
 use crate::history::RealTime;
 use crate::node::Node;
 use crate::world::World;
@@ -106,7 +106,7 @@ impl World {
             let summary = table.session(session).filter(|summary| summary.hold_count > 0);
             let history = self.recorder.history(group);
             if let Some(summary) = summary
-                && !(client.is_unary() && is_granted_to_denied_copy(history, session))
+                && !(client.is_unary() && is_granted_to_refused_copy(history, session))
             {
                 left.push(format!("client {index} holds nothing, and its session {summary:?}"));
             }

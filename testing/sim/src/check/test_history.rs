@@ -120,6 +120,12 @@ impl<'a> Asked<'a> {
         self
     }
 
+    /// The answer is one to a second sending.
+    pub(super) fn sent_again(self, at: u64) -> Asked<'a> {
+        self.0.last_sent = ms(at);
+        self
+    }
+
     pub(super) fn until(self, at: u64, outcome: Outcome) {
         self.0.returned = Some((ms(at), Output::Outcome(outcome)));
     }
