@@ -170,18 +170,28 @@ fn pages() -> Vec<(PathBuf, String)> {
     pages.map(|path| (path.clone(), fs::read_to_string(path).unwrap())).collect()
 }
 
-/// The commands in the code blocks of a page, with or without a prompt, and in lines of a crontab.
+/// The commands in the code blocks of a page, with or without a prompt or variables (`NAME=value`) in front, and in
+/// lines of a crontab.
 fn commands(page: &str) -> Vec<String> {
     // What the shell puts together is one word.
     let page = page.replace("\\\n", "").replace("$(date +%F)", "2026-11-15");
     let blocks = page.split("\n```").skip(1).step_by(2);
     let lines = blocks.flat_map(|block| block.lines().skip(1).map(str::to_owned));
-    let is_schedule =
-        |start: &str| start.chars().all(|c| "*/,- $".contains(c) || c.is_ascii_digit());
+    let is_schedule = |word: &str| word.chars().all(|c| "*/,-$".contains(c) || c.is_ascii_digit());
+    let may_precede = |word: &str| is_schedule(word) || is_assignment(word);
     lines
-        .filter(|line| line.split_once("holdfast ").is_some_and(|(start, _)| is_schedule(start)))
+        .filter(|line| {
+            let start = line.split_once("holdfast ").map(|(start, _)| start);
+            start.is_some_and(|start| start.split(' ').all(may_precede))
+        })
         .filter(|line| !line.starts_with(' '))
         .collect()
+}
+
+/// Whether the word is `NAME=value`.
+fn is_assignment(word: &str) -> bool {
+    let is_of_name = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
+    word.split_once('=').is_some_and(|(name, _)| !name.is_empty() && name.chars().all(is_of_name))
 }
 
 #[test]
@@ -202,11 +212,23 @@ fn every_command_in_the_documentation_is_understood() {
 
 #[test]
 fn a_command_that_the_program_does_not_understand_is_found_on_a_page() {
-    let page = "\n```sh\nholdfast lock a \\\n  -- true\n```\n\n```text\n*/10 * * * *  holdfast lokc a\n```\n";
+    let page = "\n```sh\nholdfast lock a \\\n  -- true\nHOLDFAST_CA=ca.pem holdfast unlock a\n```\n\n\
+        ```text\n*/10 * * * *  holdfast lokc a\nwith holdfast a\n```\n";
     let found = commands(page);
-    assert_eq!(found, ["holdfast lock a   -- true", "*/10 * * * *  holdfast lokc a"]);
-    assert!(cli::command().try_get_matches_from(words_of(&found[0]).unwrap()).is_ok());
-    assert!(cli::command().try_get_matches_from(words_of(&found[1]).unwrap()).is_err());
+    assert_eq!(
+        found,
+        [
+            "holdfast lock a   -- true",
+            "HOLDFAST_CA=ca.pem holdfast unlock a",
+            "*/10 * * * *  holdfast lokc a"
+        ]
+    );
+    let is_understood =
+        |line: &str| cli::command().try_get_matches_from(words_of(line).unwrap()).is_ok();
+    assert_eq!(
+        found.iter().map(|line| is_understood(line)).collect::<Vec<_>>(),
+        [true, false, false]
+    );
 }
 
 /// Compares a page with what it should be, or writes it.
