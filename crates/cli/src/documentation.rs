@@ -1,8 +1,8 @@
 //! What the documentation says about commands is what the program understands and prints.
 //!
-//! `docs/reference/commands.md`, `docs/reference/configuration.md` and the first part of
-//! `crates/cli/tests/golden/command_line.txt` are written by these tests:
-//! `UPDATE_GOLDEN=1 cargo test -p holdfast --bins documentation`. Read the difference before you commit it.
+//! These tests write `docs/reference/commands.md`, `docs/reference/configuration.md` and
+//! `crates/cli/tests/golden/help.txt`: `UPDATE_GOLDEN=1 cargo test -p holdfast --bins documentation`. Read the
+//! difference before you commit it.
 
 use std::collections::HashSet;
 use std::fs;
@@ -17,9 +17,8 @@ use crate::exit::usage_message;
 
 const COMMANDS: &str = "docs/reference/commands.md";
 const CONFIGURATION: &str = "docs/reference/configuration.md";
-/// What people read at the prompt, to be reviewed in one go. The process tests write its second part.
-const COMMAND_LINE: &str = "crates/cli/tests/golden/command_line.txt";
-const SECOND_PART: &str = "\n==== Messages ====\n";
+/// The help and the usage errors, for review. `tests/cluster/messages.rs` writes the messages beside it.
+const HELP: &str = "crates/cli/tests/golden/help.txt";
 
 /// One mistake or more for each command.
 const USAGE_ERRORS: &[&str] = &[
@@ -269,10 +268,10 @@ fn the_short_help_and_the_usage_errors_of_all_commands_are_in_the_golden_file() 
     // A width of 0 breaks no lines.
     let mut root = cli::command().term_width(0);
     root.build();
-    let mut text = "Help, usage errors and messages of the command line, for review. Tests write this file:\n  \
-        UPDATE_GOLDEN=1 cargo test -p holdfast --bins documentation\n  \
-        UPDATE_GOLDEN=1 cargo test -p holdfast --test cluster messages\n\
-        docs/reference/commands.md has the full help, with the examples. A test writes that page, too.\n\n\
+    let mut text = "Help and usage errors of the command line, for review. A test writes this file:\n  \
+        UPDATE_GOLDEN=1 cargo test -p holdfast --bins documentation\n\
+        messages.txt has the other messages, and is the file to read first. docs/reference/commands.md has the full help, \
+        with the examples.\n\n\
         ==== Help: `-h` of each command. `as above` lists options that read as in an earlier command ====\n"
         .to_owned();
     let mut seen = HashSet::new();
@@ -288,12 +287,7 @@ fn the_short_help_and_the_usage_errors_of_all_commands_are_in_the_golden_file() 
         let lines: String = group.iter().map(|(line, _)| format!("$ {line}\n")).collect();
         text.push_str(&format!("\n{lines}{}\n", group[0].1));
     }
-    let file = repository().join(COMMAND_LINE);
-    let second_part = match fs::read_to_string(file).unwrap_or_default().split_once(SECOND_PART) {
-        Some((_, messages)) => messages.to_owned(),
-        None => String::new(),
-    };
-    check_page(COMMAND_LINE, &(text + SECOND_PART + &second_part));
+    check_page(HELP, &text);
 }
 
 /// What is wrong with the line, without the usage line and the end that all usage errors have.
