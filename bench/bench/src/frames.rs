@@ -18,7 +18,7 @@ use tonic::transport::Channel;
 use tonic::{Status, Streaming};
 
 use crate::Outcome;
-use crate::workload::held_name;
+use crate::held_name::held_name;
 
 /// Locks that are taken by one frame.
 const FRAME: usize = 1_000;

@@ -14,6 +14,7 @@
 mod cluster;
 mod cpu;
 pub mod frames;
+mod held_name;
 pub mod holdfast;
 mod locks;
 mod notes;

@@ -36,7 +36,7 @@ use plan::{Case, Scale, Workload, cases};
 use programs::Programs;
 use result::{Comparison, Turns};
 use rows::rows;
-use server::Place;
+use server::Installation;
 
 /// The load is the same process for all services.
 #[global_allocator]
@@ -118,11 +118,14 @@ async fn run(arguments: &Arguments) -> Outcome {
 
     let directory = tempfile::Builder::new().prefix("holdfast-compare-").tempdir()?;
     let holdfast = std::path::absolute(&arguments.holdfast)?;
-    let place = Place { holdfast, directory: directory.path().to_owned() };
+    let installation = Installation { holdfast, directory: directory.path().to_owned() };
     let mut peers: Vec<(PeerName, Box<dyn Peer>)> = Vec::new();
     for name in names.iter().filter(|name| cases.iter().any(|case| case.takes_part(**name))) {
         eprintln!("compare: starting {name:?}");
-        peers.push((*name, peer::start(*name, &place, &arguments.programs, scale.held()).await?));
+        peers.push((
+            *name,
+            peer::start(*name, &installation, &arguments.programs, scale.held()).await?,
+        ));
     }
 
     let services = peers.iter().map(|(_, peer)| peer.name()).collect();

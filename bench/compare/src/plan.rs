@@ -47,10 +47,10 @@ pub(crate) struct Case {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Who {
-    /// But for five nodes of Holdfast, and those in which many locks are held.
-    Everybody,
+    /// All except five nodes of Holdfast, and those in which many locks are held.
+    AllServices,
     /// Five nodes of Holdfast as well.
-    EverybodyAndFiveNodes,
+    AllServicesAndFiveNodes,
     Holdfast,
     /// Three nodes of Holdfast in which many locks are held.
     Full,
@@ -94,7 +94,7 @@ impl Case {
             title: title.into(),
             task: Task::new(kind, scale.turn),
             measures: measures.to_vec(),
-            who: Who::Everybody,
+            who: Who::AllServices,
             repeats: None,
         }
     }
@@ -105,8 +105,8 @@ impl Case {
 
     pub(crate) fn takes_part(&self, peer: PeerName) -> bool {
         match self.who {
-            Who::Everybody => !matches!(peer, PeerName::Holdfast5 | PeerName::HoldfastFull),
-            Who::EverybodyAndFiveNodes => peer != PeerName::HoldfastFull,
+            Who::AllServices => !matches!(peer, PeerName::Holdfast5 | PeerName::HoldfastFull),
+            Who::AllServicesAndFiveNodes => peer != PeerName::HoldfastFull,
             Who::Holdfast => peer == PeerName::Holdfast,
             Who::Full => peer == PeerName::HoldfastFull,
             Who::FullAndNot => matches!(peer, PeerName::Holdfast | PeerName::HoldfastFull),
@@ -141,7 +141,7 @@ fn uncontended(scale: Scale) -> Vec<Case> {
             // One client is what more nodes are felt by.
             1 => {
                 let case = Case::new(Workload::W1, title, kind, scale, &[P50, P99]);
-                Case { who: Who::EverybodyAndFiveNodes, ..case }
+                Case { who: Who::AllServicesAndFiveNodes, ..case }
             }
             _ => Case::new(Workload::W1, title, kind, scale, &[Operations, P50, P99]),
         }
@@ -178,7 +178,7 @@ fn memory(scale: Scale) -> [Case; 2] {
             Case::new(Workload::W4, title, Kind::Memory { locks }, scale, &[Measure::BytesPerLock]);
         Case { who, repeats: Some(1), ..case }
     };
-    [case(scale.of(100_000), Who::Everybody), case(scale.held(), Who::TheFast)]
+    [case(scale.of(100_000), Who::AllServices), case(scale.held(), Who::TheFast)]
 }
 
 fn mixed(scale: Scale) -> Case {

@@ -13,7 +13,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// Where servers find their programs and keep their files.
 #[derive(Debug, Clone)]
-pub(crate) struct Place {
+pub(crate) struct Installation {
     /// By which a server is started that is to be killed if we are.
     pub(crate) holdfast: PathBuf,
     pub(crate) directory: PathBuf,
@@ -28,7 +28,7 @@ pub(crate) struct Server {
     process: Child,
 }
 
-impl Place {
+impl Installation {
     pub(crate) fn new_directory(&self, name: &str) -> Outcome<PathBuf> {
         let directory = self.directory.join(name);
         std::fs::create_dir_all(&directory)?;
@@ -39,19 +39,19 @@ impl Place {
 impl Server {
     /// What it prints goes to a file beside its data.
     pub(crate) fn start(
-        place: &Place,
+        installation: &Installation,
         name: &str,
         program: &Path,
         arguments: impl IntoIterator<Item = impl Into<OsString>>,
     ) -> Outcome<Server> {
         let parent: OsString = std::process::id().to_string().into();
         let launcher =
-            [place.holdfast.clone().into(), "exec-child".into(), "--parent".into(), parent];
+            [installation.holdfast.clone().into(), "exec-child".into(), "--parent".into(), parent];
         let launcher: Vec<OsString> = launcher.into_iter().chain(["--".into()]).collect();
         let program: OsString = program.into();
         let command: Vec<_> =
             [program].into_iter().chain(arguments.into_iter().map(Into::into)).collect();
-        let log = place.directory.join(format!("{name}.log"));
+        let log = installation.directory.join(format!("{name}.log"));
         let process = spawn(&launcher, &command, &log)?;
         Ok(Server { launcher, command, log, process })
     }

@@ -1,8 +1,8 @@
 //! What the documentation says about commands is what the program understands and prints.
 //!
-//! `docs/reference/commands.md`, `docs/reference/configuration.md` and the first part of
-//! `crates/cli/tests/golden/command_line.txt` are written by these tests:
-//! `UPDATE_GOLDEN=1 cargo test -p holdfast --bins documentation`. Read the difference before you commit it.
+//! These tests write `docs/reference/commands.md`, `docs/reference/configuration.md` and
+//! `crates/cli/tests/golden/help.txt`: `UPDATE_GOLDEN=1 cargo test -p holdfast --bins documentation`. Read the
+//! difference before you commit it.
 
 use std::collections::HashSet;
 use std::fs;
@@ -17,9 +17,8 @@ use crate::exit::usage_message;
 
 const COMMANDS: &str = "docs/reference/commands.md";
 const CONFIGURATION: &str = "docs/reference/configuration.md";
-/// What people read at the prompt, to be reviewed in one go. The process tests write its second part.
-const COMMAND_LINE: &str = "crates/cli/tests/golden/command_line.txt";
-const SECOND_PART: &str = "\n==== Messages ====\n";
+/// The help and the usage errors, for review. `tests/cluster/messages.rs` writes the messages beside it.
+const HELP: &str = "crates/cli/tests/golden/help.txt";
 
 /// One mistake or more for each command.
 const USAGE_ERRORS: &[&str] = &[
@@ -170,18 +169,28 @@ fn pages() -> Vec<(PathBuf, String)> {
     pages.map(|path| (path.clone(), fs::read_to_string(path).unwrap())).collect()
 }
 
-/// The commands in the code blocks of a page, with or without a prompt, and in lines of a crontab.
+/// The commands in the code blocks of a page, with or without a prompt or variables (`NAME=value`) in front, and in
+/// lines of a crontab.
 fn commands(page: &str) -> Vec<String> {
     // What the shell puts together is one word.
     let page = page.replace("\\\n", "").replace("$(date +%F)", "2026-11-15");
     let blocks = page.split("\n```").skip(1).step_by(2);
     let lines = blocks.flat_map(|block| block.lines().skip(1).map(str::to_owned));
-    let is_schedule =
-        |start: &str| start.chars().all(|c| "*/,- $".contains(c) || c.is_ascii_digit());
+    let is_schedule = |word: &str| word.chars().all(|c| "*/,-$".contains(c) || c.is_ascii_digit());
+    let may_precede = |word: &str| is_schedule(word) || is_assignment(word);
     lines
-        .filter(|line| line.split_once("holdfast ").is_some_and(|(start, _)| is_schedule(start)))
+        .filter(|line| {
+            let start = line.split_once("holdfast ").map(|(start, _)| start);
+            start.is_some_and(|start| start.split(' ').all(may_precede))
+        })
         .filter(|line| !line.starts_with(' '))
         .collect()
+}
+
+/// Whether the word is `NAME=value`.
+fn is_assignment(word: &str) -> bool {
+    let is_of_name = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
+    word.split_once('=').is_some_and(|(name, _)| !name.is_empty() && name.chars().all(is_of_name))
 }
 
 #[test]
@@ -202,11 +211,23 @@ fn every_command_in_the_documentation_is_understood() {
 
 #[test]
 fn a_command_that_the_program_does_not_understand_is_found_on_a_page() {
-    let page = "\n```sh\nholdfast lock a \\\n  -- true\n```\n\n```text\n*/10 * * * *  holdfast lokc a\n```\n";
+    let page = "\n```sh\nholdfast lock a \\\n  -- true\nHOLDFAST_CA=ca.pem holdfast unlock a\n```\n\n\
+        ```text\n*/10 * * * *  holdfast lokc a\nwith holdfast a\n```\n";
     let found = commands(page);
-    assert_eq!(found, ["holdfast lock a   -- true", "*/10 * * * *  holdfast lokc a"]);
-    assert!(cli::command().try_get_matches_from(words_of(&found[0]).unwrap()).is_ok());
-    assert!(cli::command().try_get_matches_from(words_of(&found[1]).unwrap()).is_err());
+    assert_eq!(
+        found,
+        [
+            "holdfast lock a   -- true",
+            "HOLDFAST_CA=ca.pem holdfast unlock a",
+            "*/10 * * * *  holdfast lokc a"
+        ]
+    );
+    let is_understood =
+        |line: &str| cli::command().try_get_matches_from(words_of(line).unwrap()).is_ok();
+    assert_eq!(
+        found.iter().map(|line| is_understood(line)).collect::<Vec<_>>(),
+        [true, false, false]
+    );
 }
 
 /// Compares a page with what it should be, or writes it.
@@ -247,10 +268,10 @@ fn the_short_help_and_the_usage_errors_of_all_commands_are_in_the_golden_file() 
     // A width of 0 breaks no lines.
     let mut root = cli::command().term_width(0);
     root.build();
-    let mut text = "Help, usage errors and messages of the command line, for review. Tests write this file:\n  \
-        UPDATE_GOLDEN=1 cargo test -p holdfast --bins documentation\n  \
-        UPDATE_GOLDEN=1 cargo test -p holdfast --test cluster messages\n\
-        docs/reference/commands.md has the full help, with the examples. A test writes that page, too.\n\n\
+    let mut text = "Help and usage errors of the command line, for review. A test writes this file:\n  \
+        UPDATE_GOLDEN=1 cargo test -p holdfast --bins documentation\n\
+        messages.txt has the other messages, and is the file to read first. docs/reference/commands.md has the full help, \
+        with the examples.\n\n\
         ==== Help: `-h` of each command. `as above` lists options that read as in an earlier command ====\n"
         .to_owned();
     let mut seen = HashSet::new();
@@ -266,12 +287,7 @@ fn the_short_help_and_the_usage_errors_of_all_commands_are_in_the_golden_file() 
         let lines: String = group.iter().map(|(line, _)| format!("$ {line}\n")).collect();
         text.push_str(&format!("\n{lines}{}\n", group[0].1));
     }
-    let file = repository().join(COMMAND_LINE);
-    let second_part = match fs::read_to_string(file).unwrap_or_default().split_once(SECOND_PART) {
-        Some((_, messages)) => messages.to_owned(),
-        None => String::new(),
-    };
-    check_page(COMMAND_LINE, &(text + SECOND_PART + &second_part));
+    check_page(HELP, &text);
 }
 
 /// What is wrong with the line, without the usage line and the end that all usage errors have.

@@ -60,11 +60,11 @@ impl EfficiencyArgs {
 
     /// Whether the command runs without a lock if the cluster, which would have granted it, is down.
     pub(crate) fn goes_without_cluster(&self) -> bool {
-        self.when_down == WhenDownArg::GoWithout && !self.is_outside()
+        self.when_down == WhenDownArg::GoWithout && !self.uses_external_store()
     }
 
     /// Whether the cluster knows nothing of who holds the lock.
-    pub(crate) fn is_outside(&self) -> bool {
+    pub(crate) fn uses_external_store(&self) -> bool {
         self.urls().is_some()
     }
 

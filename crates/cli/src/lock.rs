@@ -180,7 +180,7 @@ async fn wait_and_run(
         // The signal was meant for the command, which will not begin.
         signal = signals.next() => return Ok(signals::exit_code(signal)),
         acquired = acquire(client, args, wait, traced.traceparent()) => acquired,
-        problem = leaderless::noticed(args.wait.filter(|_| !args.is_outside()), global) => {
+        problem = leaderless::noticed(args.wait.filter(|_| !args.uses_external_store()), global) => {
             return not_held(problem, args, signals, session_end).await;
         }
         never = show_wait(args, client, &calls, &status_events) => match never {},
@@ -195,7 +195,8 @@ async fn wait_and_run(
                 }
                 format!("lost the lock {}: {}", args.words(), why(reason, args))
             };
-            let renewals = (!args.is_outside()).then(|| RenewalWarning::new(client, &calls));
+            let renewals =
+                (!args.uses_external_store()).then(|| RenewalWarning::new(client, &calls));
             return supervise::run(&args.child, held, renewals, signals, session_end, why_lost)
                 .await;
         }
@@ -203,7 +204,7 @@ async fn wait_and_run(
             open_session::why_unavailable(unavailable, global).await
         }
         // The cluster does not know about locks in Redis.
-        Err(error) if args.is_outside() => error.into(),
+        Err(error) if args.uses_external_store() => error.into(),
         Err(error) => {
             obstacle::why_not(error, &calls, args.terms.tier, args.names(), args.total_wait()).await
         }
@@ -218,7 +219,7 @@ async fn show_wait(
     calls: &Unary,
     status_events: &StatusEvents,
 ) -> Infallible {
-    if args.is_outside() {
+    if args.uses_external_store() {
         return std::future::pending().await;
     }
     let (names, tier, is_quiet) = (args.names(), args.terms.tier, args.child.is_quiet());
@@ -266,8 +267,8 @@ impl LockArgs {
     }
 
     /// Whether the lock is kept by another service than the cluster.
-    fn is_outside(&self) -> bool {
-        self.terms.tier == TierArg::Efficiency && self.efficiency.is_outside()
+    fn uses_external_store(&self) -> bool {
+        self.terms.tier == TierArg::Efficiency && self.efficiency.uses_external_store()
     }
 
     fn words(&self) -> String {
@@ -296,7 +297,7 @@ fn why(reason: LossReason, args: &LockArgs) -> String {
         (LossReason::OwnTimeOver | LossReason::MaxHold, Some(max_hold)) => {
             format!("the --max-hold of {} is over", duration::as_written(max_hold))
         }
-        _ if args.is_outside() => reason.to_string(),
+        _ if args.uses_external_store() => reason.to_string(),
         _ => supervise::why_lease_ended(reason, args.ttl),
     }
 }

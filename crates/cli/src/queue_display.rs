@@ -134,7 +134,7 @@ fn answered_again(names: &[String]) -> String {
 /// What the caller knows of the queues in which it waits.
 #[derive(Debug, Default)]
 struct QueueView {
-    place: Option<Place>,
+    place: Option<QueuePosition>,
     /// The position that was told last.
     told: Option<u64>,
     /// Why the last read was not answered.
@@ -143,7 +143,7 @@ struct QueueView {
 
 /// In the longest queue of those in which the caller waits.
 #[derive(Debug, PartialEq, Eq)]
-struct Place {
+struct QueuePosition {
     position: u64,
     /// The lock whose queue that is, and what is in the way.
     name: String,
@@ -154,7 +154,7 @@ struct Place {
 
 impl QueueView {
     /// A read that was not answered leaves the place as it was known.
-    fn take(&mut self, read: Result<Option<Place>, CallError>) {
+    fn take(&mut self, read: Result<Option<QueuePosition>, CallError>) {
         match read {
             Ok(place) => {
                 self.no_answer = None;
@@ -178,7 +178,7 @@ impl QueueView {
         if let Some(cause) = &self.no_answer {
             return format!("waiting for {waited}: {cause}");
         }
-        let Some(Place { position, name, obstacle, holder }) = &self.place else {
+        let Some(QueuePosition { position, name, obstacle, holder }) = &self.place else {
             return format!("waiting for {} for {waited}", names.join(","));
         };
         let place =
@@ -206,8 +206,8 @@ async fn read_queues(
     names: &[String],
     tier: TierArg,
     calls: &Unary,
-) -> Result<Option<Place>, CallError> {
-    let mut longest: Option<Place> = None;
+) -> Result<Option<QueuePosition>, CallError> {
+    let mut longest: Option<QueuePosition> = None;
     for name in names.iter().take(NAMES_MAX) {
         let status = tier.part_of(calls.status(name).await?);
         let known = longest.as_ref().map(|place| place.position);
@@ -216,7 +216,7 @@ async fn read_queues(
         };
         let obstacle = obstacle::of(&status).into_iter().next();
         let holder = status.holders.first().and_then(|holder| holder.owner.clone());
-        longest = Some(Place {
+        longest = Some(QueuePosition {
             position,
             name: on_one_line(name),
             obstacle: obstacle.map(|it| on_one_line(&it.words)).unwrap_or_default(),
@@ -324,7 +324,7 @@ mod tests {
 
     fn view(name: &str, obstacle: &str, holder: &str) -> QueueView {
         let (name, obstacle, holder) = (name.to_owned(), obstacle.to_owned(), holder.to_owned());
-        let place = Some(Place { position: 2, name, obstacle, holder });
+        let place = Some(QueuePosition { position: 2, name, obstacle, holder });
         QueueView { place, ..QueueView::default() }
     }
 

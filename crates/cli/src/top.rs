@@ -129,7 +129,7 @@ async fn on_screen(
                 watched = watch.next() => match watched {
                     Ok(watched) => gathered.take(watched, clock.now()),
                     Err(CallError::Unavailable(unavailable)) => {
-                        gathered.trouble(Problem::from(&unavailable).first_line().to_owned());
+                        gathered.set_read_error(Problem::from(&unavailable).first_line().to_owned());
                     }
                     Err(error) => return Err(error.into()),
                 },

@@ -140,7 +140,7 @@ async fn on_screen(
                     picture.take(watched, &owners, now());
                 }
                 Err(CallError::Unavailable(unavailable)) => {
-                    picture.trouble(Problem::from(&unavailable).first_line());
+                    picture.set_read_error(Problem::from(&unavailable).first_line());
                 }
                 Err(error) => return Err(error.into()),
             },

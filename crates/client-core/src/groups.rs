@@ -11,7 +11,6 @@
 //!
 //! Invariant: the epoch of [`Routes`] only rises, whatever order the maps come in.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +19,7 @@ use holdfast_proto::{GroupMap, SLOTS, Slot};
 
 use crate::backoff::Backoff;
 use crate::error::Rejection;
+pub use crate::group_id::GroupId;
 use crate::session::Request;
 use crate::tier::Tier;
 
@@ -28,35 +28,6 @@ const REDIRECTS_MAX: u32 = 8;
 
 /// How long a request waits for a newer map before it asks again by the present one.
 const MAP_PATIENCE: Duration = Duration::from_secs(2);
-
-/// The number of a Raft group.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct GroupId(u32);
-
-impl GroupId {
-    /// The only one of a cluster that tells no map.
-    pub const ROOT: GroupId = GroupId(1);
-
-    /// In messages, 0 is the root group.
-    pub fn from_wire(number: u32) -> GroupId {
-        if number == 0 { GroupId::ROOT } else { GroupId(number) }
-    }
-
-    /// The root group is left out, so that a client sends a cluster of one group what older clients send.
-    pub fn to_wire(self) -> u32 {
-        if self == GroupId::ROOT { 0 } else { self.0 }
-    }
-
-    pub const fn number(self) -> u32 {
-        self.0
-    }
-}
-
-impl fmt::Display for GroupId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)
-    }
-}
 
 /// The locks of an acquire-all are in several groups, so no group can grant them together.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -92,8 +92,8 @@ impl HoldKey {
     }
 }
 
-/// Where a new hold belongs.
-pub(crate) struct Place {
+/// The acquire and the call that a new hold comes from, and its lease.
+pub(crate) struct HoldOrigin {
     pub(crate) key: HoldKey,
     pub(crate) lease: HoldId,
     pub(crate) call: u64,
@@ -103,7 +103,7 @@ pub(crate) struct Place {
 impl Hold {
     /// `entered`: the hold that it enters again.
     pub(crate) fn new(
-        place: Place,
+        origin: HoldOrigin,
         grant: Grant,
         entered: Option<&Hold>,
         leases: Arc<Mutex<Leases>>,
@@ -121,10 +121,10 @@ impl Hold {
             }
         };
         Hold {
-            key: place.key,
-            lease: place.lease,
-            call: place.call,
-            since: place.since,
+            key: origin.key,
+            lease: origin.lease,
+            call: origin.call,
+            since: origin.since,
             guarantee,
             held_as,
             name: grant.name,

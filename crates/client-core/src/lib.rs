@@ -16,6 +16,7 @@ pub mod circuit;
 pub mod connect_errors;
 pub mod endpoints;
 pub mod error;
+mod group_id;
 pub mod groups;
 pub mod hold;
 mod in_flight;

@@ -33,7 +33,7 @@ use crate::circuit::{Breaker, CircuitState};
 use crate::connect_errors::ConnectErrors;
 use crate::endpoints::Endpoints;
 use crate::error::{LossReason, RequestError};
-use crate::groups::GroupId;
+use crate::group_id::GroupId;
 use crate::lease::LocalTime;
 use denials::Denials;
 use link::Link;

@@ -323,7 +323,7 @@ impl FromStr for Message {
             ["no-session"] => Ok(Message::NoSession { group: ROOT_GROUP }),
             ["no-session-in", group] => Ok(Message::NoSession { group: other_group(group)? }),
             ["lock-delay"] => Ok(Message::LockDelay),
-            // Groups 0 and 1 would be our own and everybody's.
+            // A signal to 0 goes to the companion's own process group, and one to -1 to all processes.
             ["group", group] => match group.parse() {
                 Ok(group @ 2..) => Ok(Message::Group(group)),
                 _ => Err(ParseMessageError),

@@ -7,8 +7,7 @@ use holdfast_client_core::error::Unavailable;
 #[cfg(feature = "redis")]
 use holdfast_redis_locks::StoreDown;
 
-use crate::efficiency::ServedBy;
-
+pub use crate::served_by::NotInThisTier;
 pub use operation::{
     AcquireError, CloseError, ConnectError, ConvertError, ProclaimError, ReleaseError, RenewError,
     TransferError,
@@ -21,14 +20,6 @@ pub struct EfficiencyDown {
     /// Which servers were tried, and what came of it.
     pub message: String,
     pub may_have_happened: bool,
-}
-
-/// Something that a lock outside of the cluster cannot do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{what} needs a lock of the cluster, and this one is served by: {served_by}")]
-pub struct NotInThisTier {
-    pub what: &'static str,
-    pub served_by: ServedBy,
 }
 
 #[cfg(feature = "redis")]

@@ -112,6 +112,7 @@ mod lock;
 mod lock_all;
 mod lock_options;
 mod metrics;
+mod served_by;
 mod session;
 mod status;
 mod tls;

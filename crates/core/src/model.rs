@@ -7,6 +7,7 @@ pub mod command;
 pub(crate) mod event;
 pub(crate) mod id;
 pub(crate) mod limits;
+pub(crate) mod mode;
 pub(crate) mod name;
 pub(crate) mod outcome;
 pub(crate) mod publication;

@@ -11,7 +11,9 @@ use std::sync::{Arc, Mutex};
 
 use holdfast_proto::plain::{self, GREETING, Pieces};
 use holdfast_proto::v1::{self, Failure, Reason, operation};
-use holdfast_service::{Caller, Front, Kind, Method, OnBehalfOf, Place, Protocol, Service, Verb};
+use holdfast_service::{
+    Caller, CarriedOutBy, Front, Kind, Method, OnBehalfOf, Protocol, Service, Verb,
+};
 use prost::Message;
 use support::every_method::{Names, call_everything, every_operation, with};
 use support::{Cluster, OnStream, PATIENCE, eventually, http_get, new_session};
@@ -113,7 +115,7 @@ fn is_for_admins(method: Method) -> bool {
 }
 
 fn goes_to_leader(method: Method) -> bool {
-    method.row().place != Place::Here
+    method.row().carried_out_by != CarriedOutBy::ThisNode
 }
 
 /// What passes when a stream is opened, or resumed, and carries every operation.

@@ -232,17 +232,17 @@ async fn a_freeze_concerns_the_locks_of_all_groups_and_so_does_its_end() {
 
 /// What a watch has told.
 #[derive(Default)]
-struct Told {
+struct SeenEvents {
     locks: Vec<String>,
     granted: BTreeSet<String>,
     positions: BTreeMap<u32, EventPosition>,
 }
 
-impl Told {
+impl SeenEvents {
     async fn read_until(
         &mut self,
         frames: &mut Streaming<WatchFrame>,
-        is_over: impl Fn(&Told, &WatchFrame) -> bool,
+        is_over: impl Fn(&SeenEvents, &WatchFrame) -> bool,
     ) {
         loop {
             let frame = frames.message().await.unwrap().expect("the watch has ended");
@@ -282,7 +282,7 @@ async fn a_watch_tells_what_happens_in_all_groups_and_goes_on_at_another_node() 
     let mut client = cluster.client(0).await;
     let mut watch = WatchServiceClient::new(channel(&cluster, 1).await);
     let mut frames = watch.watch(WatchRequest::default()).await.unwrap().into_inner();
-    let mut told = Told::default();
+    let mut told = SeenEvents::default();
     told.read_until(&mut frames, |_, frame| frame.snapshot_complete).await;
     told.locks.sort_unstable();
     assert_eq!((&told.locks, told.granted.len()), (&held, 0));
@@ -298,7 +298,7 @@ async fn a_watch_tells_what_happens_in_all_groups_and_goes_on_at_another_node() 
     let mut watch = WatchServiceClient::new(channel(&cluster, 2).await);
     let go_on = WatchRequest { after_groups, ..Default::default() };
     let mut frames = watch.watch(go_on).await.unwrap().into_inner();
-    let mut later = Told::default();
+    let mut later = SeenEvents::default();
     later.read_until(&mut frames, |told, _| told.granted.len() == held.len()).await;
     assert_eq!((later.granted, later.locks.len()), (second, 0));
 

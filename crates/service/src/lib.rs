@@ -40,7 +40,7 @@ pub use admit::{Admitted, Authorised, DenialObserver, JwtVerifier, Observer, Ser
 pub use audit_gate::{AuditGate, OnAuditFailure, UnknownOnAuditFailure};
 pub use caller::{Caller, Credential, NotACaller, OnBehalfOf, Protocol, identity_header};
 pub use limits::{ConcurrencyLimits, Permit, RELAYED_MAX};
-pub use method::{Front, Kind, Limit, Method, Place, Row, Verb};
+pub use method::{CarriedOutBy, Front, Kind, Limit, Method, Row, Verb};
 pub use needs::About;
 pub use rates::TokenBucket;
 pub use route::{Leader, Route, route};

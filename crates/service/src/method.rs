@@ -91,15 +91,15 @@ impl Limit {
         [Limit::Call, Limit::Session, Limit::Relayed, Limit::Watch, Limit::None];
 }
 
-/// Which node carries a method out.
+/// The node that carries a method out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// The node that was asked.
-    Here,
+pub enum CarriedOutBy {
+    /// The node that receives the request.
+    ThisNode,
     Leader,
     /// One leader after the other, until one of them knows: the change may move the leadership.
     EveryLeader,
-    /// The leader knows more, and without one the node that was asked answers.
+    /// The leader knows more. Without a leader, the node that receives the request answers.
     LeaderIfKnown,
 }
 
@@ -110,11 +110,11 @@ pub struct Row {
     pub kind: Kind,
     pub verb: Verb,
     pub limit: Limit,
-    pub place: Place,
+    pub carried_out_by: CarriedOutBy,
 }
 
 macro_rules! table {
-    ($($method:ident, $front:ident $(($path:literal))?, $kind:ident, $verb:ident, $limit:ident, $place:ident;)*) => {
+    ($($method:ident, $front:ident $(($path:literal))?, $kind:ident, $verb:ident, $limit:ident, $carried_out_by:ident;)*) => {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Method {
             $($method,)*
@@ -130,7 +130,7 @@ macro_rules! table {
                         kind: Kind::$kind,
                         verb: Verb::$verb,
                         limit: Limit::$limit,
-                        place: Place::$place,
+                        carried_out_by: CarriedOutBy::$carried_out_by,
                     },)*
                 }
             }
@@ -190,31 +190,31 @@ table! {
 
     ShowAccess, Grpc("/holdfast.v1.AccessService/ShowAccess"), Read, Access, Call, Leader;
     ChangeAccess, Grpc("/holdfast.v1.AccessService/ChangeAccess"), AccessChange, Access, Call, Leader;
-    WhoAmI, Grpc("/holdfast.v1.AccessService/WhoAmI"), Description, Authenticated, Call, Here;
+    WhoAmI, Grpc("/holdfast.v1.AccessService/WhoAmI"), Description, Authenticated, Call, ThisNode;
 
-    HealthCheck, Grpc("/grpc.health.v1.Health/Check"), Probe, Open, None, Here;
-    HealthWatch, Grpc("/grpc.health.v1.Health/Watch"), Probe, Open, None, Here;
-    Reflect, Grpc("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"), Description, Connect, None, Here;
+    HealthCheck, Grpc("/grpc.health.v1.Health/Check"), Probe, Open, None, ThisNode;
+    HealthWatch, Grpc("/grpc.health.v1.Health/Watch"), Probe, Open, None, ThisNode;
+    Reflect, Grpc("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"), Description, Connect, None, ThisNode;
 
-    HttpAlive, Http("/healthz"), Probe, Open, None, Here;
-    HttpReady, Http("/readyz"), Probe, Open, None, Here;
-    HttpMetrics, Http("/metrics"), Probe, Metrics, None, Here;
-    HttpPage, Http("/"), Description, Open, None, Here;
-    HttpAsset, Http("/assets/{file}"), Description, Open, None, Here;
-    HttpLive, Http("/api/live"), ClusterStatus, ClusterRead, None, Here;
-    HttpEvents, Http("/api/events"), Watch, Read, None, Here;
-    HttpRecent, Http("/api/recent"), Read, Read, None, Here;
-    HttpOwnView, Http("/api/own"), ClusterStatus, Read, None, Here;
-    HttpLocks, Http("/api/locks"), Read, Read, None, Here;
-    HttpLock, Http("/api/lock"), Read, Read, None, Here;
-    HttpSessions, Http("/api/sessions"), Read, Sessions, None, Here;
-    HttpFreezes, Http("/api/freezes"), Read, Read, None, Here;
-    HttpElections, Http("/api/elections"), Read, Read, None, Here;
-    HttpGraph, Http("/api/graph"), Read, Read, None, Here;
-    HttpOwners, Http("/api/owners"), Read, Sessions, None, Here;
-    HttpLogin, Http("/api/login"), Description, Open, None, Here;
-    HttpLogout, Http("/api/logout"), Description, Open, None, Here;
-    HttpAction, Http("/api/actions/{action}"), Intervention, Authenticated, None, Here;
+    HttpAlive, Http("/healthz"), Probe, Open, None, ThisNode;
+    HttpReady, Http("/readyz"), Probe, Open, None, ThisNode;
+    HttpMetrics, Http("/metrics"), Probe, Metrics, None, ThisNode;
+    HttpPage, Http("/"), Description, Open, None, ThisNode;
+    HttpAsset, Http("/assets/{file}"), Description, Open, None, ThisNode;
+    HttpLive, Http("/api/live"), ClusterStatus, ClusterRead, None, ThisNode;
+    HttpEvents, Http("/api/events"), Watch, Read, None, ThisNode;
+    HttpRecent, Http("/api/recent"), Read, Read, None, ThisNode;
+    HttpOwnView, Http("/api/own"), ClusterStatus, Read, None, ThisNode;
+    HttpLocks, Http("/api/locks"), Read, Read, None, ThisNode;
+    HttpLock, Http("/api/lock"), Read, Read, None, ThisNode;
+    HttpSessions, Http("/api/sessions"), Read, Sessions, None, ThisNode;
+    HttpFreezes, Http("/api/freezes"), Read, Read, None, ThisNode;
+    HttpElections, Http("/api/elections"), Read, Read, None, ThisNode;
+    HttpGraph, Http("/api/graph"), Read, Read, None, ThisNode;
+    HttpOwners, Http("/api/owners"), Read, Sessions, None, ThisNode;
+    HttpLogin, Http("/api/login"), Description, Open, None, ThisNode;
+    HttpLogout, Http("/api/logout"), Description, Open, None, ThisNode;
+    HttpAction, Http("/api/actions/{action}"), Intervention, Authenticated, None, ThisNode;
 }
 
 impl Method {

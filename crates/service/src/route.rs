@@ -1,7 +1,7 @@
 //! Which node carries an action out: this one if it leads, else the leader, one hop away.
 
 use crate::caller::Caller;
-use crate::method::{Method, Place};
+use crate::method::{CarriedOutBy, Method};
 
 /// Who leads, as far as this node knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,10 +25,10 @@ pub enum Route {
 
 pub fn route(caller: &Caller, method: Method, leader: Leader) -> Route {
     let is_forwarded = caller.forwarded_by.is_some();
-    match (method.row().place, leader) {
-        (Place::Here, _) | (_, Leader::ThisNode) => Route::Here,
-        (Place::LeaderIfKnown, Leader::Unknown) => Route::Here,
-        (Place::LeaderIfKnown, Leader::Node(_)) if is_forwarded => Route::Here,
+    match (method.row().carried_out_by, leader) {
+        (CarriedOutBy::ThisNode, _) | (_, Leader::ThisNode) => Route::Here,
+        (CarriedOutBy::LeaderIfKnown, Leader::Unknown) => Route::Here,
+        (CarriedOutBy::LeaderIfKnown, Leader::Node(_)) if is_forwarded => Route::Here,
         (_, Leader::Node(leader)) if is_forwarded => Route::NotLeader { leader: Some(leader) },
         (_, Leader::Node(leader)) => Route::Forward(leader),
         (_, Leader::Unknown) => Route::Wait,

@@ -1,7 +1,7 @@
 //! A receiver of spans that is reached by TLS.
 //!
-//! The files are read for each connection, so new ones are in use as soon as a connection breaks. A connection that fails
-//! is told in the log: the exporter itself tells nobody.
+//! The receiver reads the files for each connection, so it uses new ones as soon as a connection breaks. It logs a
+//! connection that fails, because the exporter does not.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,6 @@
-//! What goes wrong in a run, and when. [`strike`] says how each fault is done and undone.
+//! What can go wrong in a run. `world/strike.rs` says how each fault is done and undone.
 
-mod partition;
-mod strike;
+pub(crate) mod partition;
 
 pub(crate) use partition::between;
 

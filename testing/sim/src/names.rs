@@ -9,9 +9,9 @@ use crate::rng::Rng;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Names {
-    /// Exclusive only; everybody's.
+    /// Exclusive only; all clients use them.
     pub(crate) plain: Vec<LockName>,
-    /// Exclusive only; one client's.
+    /// Exclusive only; one client uses it.
     pub(crate) own: LockName,
     /// Exclusive and shared, in every way.
     pub(crate) mixed: Vec<LockName>,

@@ -128,7 +128,7 @@ const CHANGES_AND_SPLITS: &[FaultKind] = &[
     FaultKind::PausedNode,
 ];
 
-/// Leaders that are lost while everybody is silent, and the sessions of those who never come back.
+/// Leaders that are lost while all clients are silent, and the sessions of clients that never come back.
 const SILENCE_AND_LOST_LEADERS: &[FaultKind] = &[
     FaultKind::PausedClient,
     FaultKind::PausedClient,
@@ -287,5 +287,5 @@ mutants! {
     "told-loss-ignored" in "client-core/session/answers.rs": Client(client::ResumeLosesLoss) under LOST_STREAMS;
     "abandoned-grant-kept" in "client-core/session/state.rs": Client(client::AbandonedGrantKept);
     "notice-ends-newer-hold" in "client-core/session/answers.rs": Client(client::NoticeEndsNewerHold);
-    "wiped-node-comes-back" in "sim/fault/strike.rs": Here(here::WipedNodeComesBack);
+    "wiped-node-comes-back" in "sim/world/strike.rs": Here(here::WipedNodeComesBack);
 }

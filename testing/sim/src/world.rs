@@ -7,6 +7,7 @@ mod messages;
 mod operator;
 mod restore;
 mod slot_controller;
+mod strike;
 mod turns;
 
 use std::collections::BTreeMap;

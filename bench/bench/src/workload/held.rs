@@ -4,12 +4,8 @@ use std::sync::Arc;
 
 use tokio::task::JoinSet;
 
-use crate::{Locks, Outcome, PREFIX};
-
-/// 20 bytes.
-pub(crate) fn held_name(number: usize) -> String {
-    format!("{PREFIX}held/{number:09}")
-}
+use crate::held_name::held_name;
+use crate::{Locks, Outcome};
 
 /// Takes so many locks, divided among the clients.
 pub async fn hold<L: Locks>(clients: &[Arc<L>], locks: usize) -> Outcome<Vec<L::Held>>

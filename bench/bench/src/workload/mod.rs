@@ -22,7 +22,6 @@ use crate::window::{Length, Window};
 use crate::{Locks, Outcome, PREFIX};
 
 pub use failover::Steady;
-pub(crate) use held::held_name;
 pub use held::hold;
 pub use hot::hot;
 pub use mixed::mixed;

@@ -10,7 +10,7 @@ use holdfast_bench::{Connections, Locks, Outcome, Servers};
 use holdfast_cluster_kit::Addresses;
 use tonic::transport::{Channel, Endpoint};
 
-use crate::server::{Place, Server, until_ready};
+use crate::server::{Installation, Server, until_ready};
 use crate::service::Service;
 
 mod v3lockpb {
@@ -44,14 +44,14 @@ pub(crate) struct Etcd {
 }
 
 impl Etcd {
-    pub(crate) async fn start(place: &Place, program: &Path) -> Outcome<Etcd> {
+    pub(crate) async fn start(installation: &Installation, program: &Path) -> Outcome<Etcd> {
         let addresses = Addresses::choose(NODES)?;
         let peers: Vec<String> =
             addresses.peer.iter().map(|(node, peer)| format!("n{node}=http://{peer}")).collect();
         let mut nodes = Vec::new();
         for (node, client) in &addresses.client {
             let name = format!("etcd-{node}");
-            let data = place.new_directory(&name)?.display().to_string();
+            let data = installation.new_directory(&name)?.display().to_string();
             let peer = format!("http://{}", addresses.peer[node]);
             let client = format!("http://{client}");
             let options = [
@@ -66,7 +66,7 @@ impl Etcd {
                 ("--initial-cluster-token", "compare".to_owned()),
             ];
             let options = options.into_iter().flat_map(|(key, value)| [key.to_owned(), value]);
-            nodes.push(Server::start(place, &name, program, options)?);
+            nodes.push(Server::start(installation, &name, program, options)?);
         }
         let addresses: Vec<String> = addresses.client.into_values().collect();
         let leader = until_ready("etcd", &mut nodes, async || leader_of(&addresses).await).await?;

@@ -9,7 +9,7 @@ use holdfast_client::{Client, Tier};
 use tonic::transport::Endpoint;
 
 use super::observers::Observers;
-use crate::server::Place;
+use crate::server::Installation;
 use crate::service::Service;
 
 const PAUSE: Duration = Duration::from_millis(50);
@@ -36,15 +36,15 @@ pub(crate) struct OwnCluster {
 }
 
 impl OwnCluster {
-    pub(crate) async fn start(place: &Place, kind: Kind) -> Outcome<OwnCluster> {
+    pub(crate) async fn start(installation: &Installation, kind: Kind) -> Outcome<OwnCluster> {
         let nodes = if kind == Kind::FiveNodes { 5 } else { 3 };
         let tier = if kind == Kind::Efficiency { Tier::Efficiency } else { Tier::Correctness };
         let (cluster, observers) = if kind == Kind::Observed {
-            let cluster = Cluster::start_observed(&place.holdfast).await?;
+            let cluster = Cluster::start_observed(&installation.holdfast).await?;
             let observers = Observers::of(&cluster).await?;
             (cluster, Some(observers))
         } else {
-            (Cluster::start(&place.holdfast, nodes, "").await?, None)
+            (Cluster::start(&installation.holdfast, nodes, "").await?, None)
         };
         let clients =
             Holdfast { endpoints: cluster.endpoints.clone(), tier, builder: Client::builder() };
@@ -54,8 +54,11 @@ impl OwnCluster {
 
 impl OwnCluster {
     /// Three nodes in which so many locks are held. Their sessions have no stream any more, and outlive the run.
-    pub(crate) async fn start_full(place: &Place, held: usize) -> Outcome<OwnCluster> {
-        let own = OwnCluster::start(place, Kind::Full).await?;
+    pub(crate) async fn start_full(
+        installation: &Installation,
+        held: usize,
+    ) -> Outcome<OwnCluster> {
+        let own = OwnCluster::start(installation, Kind::Full).await?;
         let leader = Cluster::leader_of(own.cluster.calls()).await?;
         let channel = Endpoint::from_shared(format!("http://{leader}"))?.connect().await?;
         for first in (0..held).step_by(HELD_BY_ONE) {

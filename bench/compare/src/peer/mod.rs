@@ -14,7 +14,7 @@ use holdfast_bench::{Locks, Outcome};
 
 use crate::figures::Figures;
 use crate::programs::Programs;
-use crate::server::Place;
+use crate::server::Installation;
 use crate::service::Service;
 use crate::task::{Task, perform};
 
@@ -82,31 +82,39 @@ impl PeerName {
 /// `locks_held`: how many locks are held in [`PeerName::HoldfastFull`].
 pub(crate) async fn start(
     name: PeerName,
-    place: &Place,
+    installation: &Installation,
     programs: &Programs,
     locks_held: usize,
 ) -> Outcome<Box<dyn Peer>> {
     use holdfast::{Kind, OwnCluster};
     use redis::{Durability, Redis};
     Ok(match name {
-        PeerName::Holdfast => Box::new(OwnCluster::start(place, Kind::ThreeNodes).await?),
-        PeerName::Holdfast5 => Box::new(OwnCluster::start(place, Kind::FiveNodes).await?),
-        PeerName::HoldfastEfficiency => Box::new(OwnCluster::start(place, Kind::Efficiency).await?),
-        PeerName::HoldfastFull => Box::new(OwnCluster::start_full(place, locks_held).await?),
-        PeerName::HoldfastObserved => Box::new(OwnCluster::start(place, Kind::Observed).await?),
-        PeerName::Etcd => Box::new(etcd::Etcd::start(place, &programs.etcd()?).await?),
+        PeerName::Holdfast => Box::new(OwnCluster::start(installation, Kind::ThreeNodes).await?),
+        PeerName::Holdfast5 => Box::new(OwnCluster::start(installation, Kind::FiveNodes).await?),
+        PeerName::HoldfastEfficiency => {
+            Box::new(OwnCluster::start(installation, Kind::Efficiency).await?)
+        }
+        PeerName::HoldfastFull => Box::new(OwnCluster::start_full(installation, locks_held).await?),
+        PeerName::HoldfastObserved => {
+            Box::new(OwnCluster::start(installation, Kind::Observed).await?)
+        }
+        PeerName::Etcd => Box::new(etcd::Etcd::start(installation, &programs.etcd()?).await?),
         PeerName::Zookeeper => {
             let (java, class_path) = programs.zookeeper()?;
-            Box::new(zookeeper::ZooKeeper::start(place, &java, &class_path).await?)
+            Box::new(zookeeper::ZooKeeper::start(installation, &java, &class_path).await?)
         }
         PeerName::Redis => {
             let program = programs.redis()?;
-            Box::new(Redis::start(place, &program, "redis", Durability::Nothing).await?)
+            Box::new(Redis::start(installation, &program, "redis", Durability::Nothing).await?)
         }
         PeerName::RedisFsync => {
             let program = programs.redis()?;
-            Box::new(Redis::start(place, &program, "redis-fsync", Durability::Everything).await?)
+            Box::new(
+                Redis::start(installation, &program, "redis-fsync", Durability::Everything).await?,
+            )
         }
-        PeerName::Redlock => Box::new(redlock::Redlock::start(place, &programs.redis()?).await?),
+        PeerName::Redlock => {
+            Box::new(redlock::Redlock::start(installation, &programs.redis()?).await?)
+        }
     })
 }

@@ -11,7 +11,7 @@ use holdfast_cluster_kit::Addresses;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Script, Value};
 
-use crate::server::{Place, Server, until_ready};
+use crate::server::{Installation, Server, until_ready};
 use crate::service::Service;
 
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -35,7 +35,7 @@ pub(crate) struct Redis {
 
 impl Redis {
     pub(crate) async fn start(
-        place: &Place,
+        installation: &Installation,
         program: &Path,
         name: &str,
         durability: Durability,
@@ -43,14 +43,14 @@ impl Redis {
         let addresses = Addresses::choose(1)?;
         let address = addresses.client.values().next().ok_or("no address")?;
         let port = address.rsplit_once(':').map_or("", |(_, port)| port);
-        let directory = place.new_directory(name)?.display().to_string();
+        let directory = installation.new_directory(name)?.display().to_string();
         let appends: &[&str] = match durability {
             Durability::Nothing => &["--appendonly", "no"],
             Durability::Everything => &["--appendonly", "yes", "--appendfsync", "always"],
         };
         let options = ["--port", port, "--bind", "127.0.0.1", "--dir", &directory, "--save", ""];
         let options = options.iter().chain(appends);
-        let server = Server::start(place, name, program, options)?;
+        let server = Server::start(installation, name, program, options)?;
         let client = Client::open(format!("redis://{address}/"))?;
         let mut servers = [server];
         let ask = async || open(&client).await;

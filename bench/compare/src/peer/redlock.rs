@@ -9,7 +9,7 @@ use std::time::Duration;
 use holdfast_bench::{Connections, Locks, Outcome, Servers};
 
 use super::redis::{Durability, Redis, RedisClient};
-use crate::server::Place;
+use crate::server::Installation;
 use crate::service::Service;
 
 const SERVERS: usize = 5;
@@ -20,11 +20,11 @@ const LONGEST_PAUSE_US: u64 = 20_000;
 pub(crate) struct Redlock(Vec<Redis>);
 
 impl Redlock {
-    pub(crate) async fn start(place: &Place, program: &Path) -> Outcome<Redlock> {
+    pub(crate) async fn start(installation: &Installation, program: &Path) -> Outcome<Redlock> {
         let mut servers = Vec::new();
         for number in 1..=SERVERS {
             let name = format!("redlock-{number}");
-            servers.push(Redis::start(place, program, &name, Durability::Nothing).await?);
+            servers.push(Redis::start(installation, program, &name, Durability::Nothing).await?);
         }
         Ok(Redlock(servers))
     }

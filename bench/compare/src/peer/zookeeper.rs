@@ -15,7 +15,7 @@ use holdfast_bench::{Connections, Locks, Outcome, PREFIX, Servers};
 use holdfast_cluster_kit::Addresses;
 use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error};
 
-use crate::server::{Place, Server, until_ready};
+use crate::server::{Installation, Server, until_ready};
 use crate::service::Service;
 
 const NODES: u64 = 3;
@@ -35,7 +35,11 @@ pub(crate) struct ZooKeeper {
 
 impl ZooKeeper {
     /// `class_path` is where its classes are: jars and the directory of its configuration of logs.
-    pub(crate) async fn start(place: &Place, java: &Path, class_path: &str) -> Outcome<ZooKeeper> {
+    pub(crate) async fn start(
+        installation: &Installation,
+        java: &Path,
+        class_path: &str,
+    ) -> Outcome<ZooKeeper> {
         // Each node needs three ports.
         let addresses = Addresses::choose(NODES)?;
         let elections = Addresses::choose(NODES)?;
@@ -48,7 +52,7 @@ impl ZooKeeper {
         let mut nodes = Vec::new();
         for (node, client) in &addresses.client {
             let name = format!("zookeeper-{node}");
-            let data = place.new_directory(&name)?;
+            let data = installation.new_directory(&name)?;
             std::fs::write(data.join("myid"), node.to_string())?;
             // The defaults, but for the number of connections (60 from one address) and a port that all want.
             let config = format!(
@@ -57,17 +61,17 @@ impl ZooKeeper {
                 data.display(),
                 port(client)
             );
-            let file = place.directory.join(format!("{name}.cfg"));
+            let file = installation.directory.join(format!("{name}.cfg"));
             std::fs::write(&file, config)?;
             let options = [
-                format!("-Dzookeeper.log.dir={}", place.directory.display()),
+                format!("-Dzookeeper.log.dir={}", installation.directory.display()),
                 "-Dzookeeper.root.logger=WARN,CONSOLE".to_owned(),
                 "-cp".to_owned(),
                 class_path.to_owned(),
                 "org.apache.zookeeper.server.quorum.QuorumPeerMain".to_owned(),
                 file.display().to_string(),
             ];
-            nodes.push(Server::start(place, &name, java, options)?);
+            nodes.push(Server::start(installation, &name, java, options)?);
         }
         let addresses: Vec<String> = addresses.client.into_values().collect();
         let leader = until_ready("ZooKeeper", &mut nodes, async || leader_of(&addresses)).await?;

@@ -42,8 +42,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &View, palette: Palette) {
 fn headlines(view: &View, palette: Palette) -> Vec<Line<'_>> {
     let [cluster, counts] = view.headlines();
     let style = if view.leader.is_some() { palette.heading() } else { palette.alarm() };
-    let last = match &view.trouble {
-        Some(trouble) => Line::styled(trouble.as_str(), palette.alarm()),
+    let last = match &view.read_error {
+        Some(read_error) => Line::styled(read_error.as_str(), palette.alarm()),
         None => Line::styled("q leaves", palette.faint()),
     };
     vec![Line::styled(cluster, style), Line::raw(counts), last]
@@ -101,7 +101,7 @@ mod tests {
                 connected: true,
             }],
             nodes: vec![node(1, true), node(2, false)],
-            trouble: None,
+            read_error: None,
         }
     }
 
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_cluster_without_a_leader_says_so_first() {
-        let alone = View { leader: None, trouble: Some("no quorum".to_owned()), ..view() };
-        assert!(alone.headlines()[0].contains("NO LEADER"));
+        let leaderless = View { leader: None, read_error: Some("no quorum".to_owned()), ..view() };
+        assert!(leaderless.headlines()[0].contains("NO LEADER"));
     }
 }

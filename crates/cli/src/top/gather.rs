@@ -27,7 +27,7 @@ pub(super) struct Gathered {
     /// Of the last round.
     answered: BTreeMap<String, bool>,
     reads: Samples,
-    trouble: Option<String>,
+    read_error: Option<String>,
     pub(super) probe: Probe,
 }
 
@@ -76,17 +76,17 @@ impl Gathered {
         }
     }
 
-    pub(super) fn trouble(&mut self, words: String) {
-        self.trouble = Some(words);
+    pub(super) fn set_read_error(&mut self, words: String) {
+        self.read_error = Some(words);
     }
 
     /// An error that stays, such as a denial, ends the command.
     pub(super) fn see(&mut self, look: Reading, calls: &Unary) -> Result<(), CallError> {
-        self.trouble = None;
+        self.read_error = None;
         match look.cluster {
             Ok(cluster) => self.cluster = cluster,
             Err(error) if !error.is_retryable() => return Err(error),
-            Err(error) => self.trouble = Some(error.to_string()),
+            Err(error) => self.read_error = Some(error.to_string()),
         }
         self.sessions = look.sessions.unwrap_or_default();
         self.answered.clear();
@@ -151,7 +151,7 @@ impl Gathered {
             busiest_sessions: self.busiest_sessions(),
             nodes: self.nodes(&group),
             read_latency: self.reads.latency(),
-            trouble: self.trouble.clone(),
+            read_error: self.read_error.clone(),
             grants_per_second: self.grants.per_second(now),
             events_per_second: self.events.per_second(now),
         }

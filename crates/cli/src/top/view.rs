@@ -29,7 +29,7 @@ pub(super) struct View {
     pub(super) busiest_sessions: Vec<SessionLine>,
     pub(super) nodes: Vec<NodeLine>,
     /// What is wrong.
-    pub(super) trouble: Option<String>,
+    pub(super) read_error: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -148,8 +148,8 @@ impl View {
 impl Show for View {
     fn to_table(&self) -> String {
         let mut text = self.headlines().join("\n") + "\n";
-        if let Some(trouble) = &self.trouble {
-            text += &format!("{trouble}\n");
+        if let Some(read_error) = &self.read_error {
+            text += &format!("{read_error}\n");
         }
         let mut section = |title: &str, headers: &[&str], rows: Vec<Vec<String>>| {
             if !rows.is_empty() {

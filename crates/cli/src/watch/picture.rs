@@ -24,7 +24,7 @@ pub(super) struct Picture {
     board: Board,
     events: VecDeque<String>,
     /// What is wrong, as long as it is.
-    trouble: Option<String>,
+    read_error: Option<String>,
     palette: Palette,
 }
 
@@ -34,11 +34,17 @@ impl Picture {
             "" => "all locks".to_owned(),
             prefix => format!("locks under {prefix}"),
         };
-        Picture { title, board: Board::default(), events: VecDeque::new(), trouble: None, palette }
+        Picture {
+            title,
+            board: Board::default(),
+            events: VecDeque::new(),
+            read_error: None,
+            palette,
+        }
     }
 
     pub(super) fn take(&mut self, watched: Watched, owners: &Owners, now: Millis) {
-        self.trouble = None;
+        self.read_error = None;
         match watched {
             Watched::Snapshot { locks, .. } => {
                 locks.iter().for_each(|lock| self.board.put(lock, now));
@@ -57,8 +63,8 @@ impl Picture {
         }
     }
 
-    pub(super) fn trouble(&mut self, words: &str) {
-        self.trouble = Some(words.to_owned());
+    pub(super) fn set_read_error(&mut self, words: &str) {
+        self.read_error = Some(words.to_owned());
     }
 
     pub(super) fn draw(&self, frame: &mut Frame<'_>, now: Millis) {
@@ -84,8 +90,8 @@ impl Picture {
     }
 
     fn headline(&self) -> Line<'_> {
-        if let Some(trouble) = &self.trouble {
-            return Line::styled(on_one_line(trouble), self.palette.alarm());
+        if let Some(read_error) = &self.read_error {
+            return Line::styled(on_one_line(read_error), self.palette.alarm());
         }
         let cut = if self.board.is_cut() { ", and more that are not followed" } else { "" };
         let words = format!("{}: {}{cut}    q leaves", self.title, self.board.len());
@@ -188,7 +194,7 @@ mod tests {
 "                                                                                "
 "#;
         assert_eq!(drawn(&picture, 3_000), expected.trim_start());
-        picture.trouble("no node can be reached");
+        picture.set_read_error("no node can be reached");
         assert!(drawn(&picture, 3_000).starts_with("\"no node can be reached"));
     }
 }

@@ -12,7 +12,7 @@ use crate::support::{
 const NO_NODE: &str = "127.0.0.1:1";
 
 /// Without a cluster.
-async fn alone(args: &[&str]) -> (Option<i32>, String, String) {
+async fn run_without_cluster(args: &[&str]) -> (Option<i32>, String, String) {
     let mut command = holdfast();
     command.args(args).env("HOLDFAST_ENDPOINTS", NO_NODE);
     let output = output(command).await;
@@ -84,20 +84,21 @@ async fn who_may_go_without_a_lock_does_so_when_the_cluster_is_down_and_is_told(
     let show = "echo [$HOLDFAST_LOCK][$HOLDFAST_TOKEN][$HOLDFAST_FENCE]";
     let go_without = ["--when-down", "go-without", "--", "sh", "-c", show];
     let efficiency = [&["lock", "a", "--tier", "efficiency"][..], &go_without].concat();
-    let (code, stdout, stderr) = alone(&efficiency).await;
+    let (code, stdout, stderr) = run_without_cluster(&efficiency).await;
     assert_eq!((code, stdout.as_str()), (Some(0), "[a][][]\n"), "{stderr}");
     assert!(stderr.contains("cannot reach any node"), "{stderr}");
     assert!(stderr.contains("running the command without a lock"), "{stderr}");
 
     let fall_back = ["--when-down", "fall-back", "--", "sh", "-c", show];
     let efficiency = [&["lock", "a", "--tier", "efficiency"][..], &fall_back].concat();
-    let (code, stdout, _) = alone(&efficiency).await;
+    let (code, stdout, _) = run_without_cluster(&efficiency).await;
     assert_eq!((code, stdout.as_str()), (Some(69), ""));
 
     // What is damaged when it is done twice is not done at all.
     let redis = ["--efficiency-redis", "redis://127.0.0.1:1", "--", "sh", "-c", show];
     for what in [&go_without, &fall_back, &redis] {
-        let (code, stdout, stderr) = alone(&[&["lock", "a"][..], what].concat()).await;
+        let (code, stdout, stderr) =
+            run_without_cluster(&[&["lock", "a"][..], what].concat()).await;
         assert_eq!((code, stdout.as_str()), (Some(64), ""), "{stderr}");
         assert!(stderr.contains("is for --tier efficiency"), "{stderr}");
     }
@@ -176,7 +177,8 @@ async fn a_node_whose_port_is_taken_leaves_nothing_behind() {
     );
     let path = dir.path().join("node.toml");
     std::fs::write(&path, config).unwrap();
-    let (code, _, stderr) = alone(&["server", "--config", path.to_str().unwrap()]).await;
+    let (code, _, stderr) =
+        run_without_cluster(&["server", "--config", path.to_str().unwrap()]).await;
     assert_eq!(code, Some(69), "{stderr}");
     assert!(stderr.contains("is in use"), "{stderr}");
     assert!(!data_dir.exists(), "it has written its identity");
@@ -199,7 +201,7 @@ async fn what_no_cluster_would_take_is_refused_without_one() {
         (&["who", "a", "--token", "abc"], "a token is a whole number from 1 on"),
         (&["lock", "a", "--timeout", "5s", "--", "true"], "--wait D is how long to wait"),
     ] {
-        let (code, stdout, stderr) = alone(args).await;
+        let (code, stdout, stderr) = run_without_cluster(args).await;
         assert_eq!((code, stdout.as_str()), (Some(64), ""), "{args:?}: {stderr}");
         assert!(stderr.contains(said) && !stderr.contains("--tier"), "{args:?}: {stderr}");
         assert!(!stderr.contains(&long), "{args:?}: {stderr}");
@@ -275,7 +277,7 @@ async fn what_looks_right_and_is_not_is_refused_before_anybody_is_asked() {
         (&["snapshot", "save", "-"], "./- is a file of that name"),
         (&["dev", "--port", "0"], "0 is not in 1..=65535"),
     ] {
-        let (code, _, said) = alone(args).await;
+        let (code, _, said) = run_without_cluster(args).await;
         assert_eq!(code, Some(64), "{said}");
         assert!(said.contains(says), "{said}");
     }

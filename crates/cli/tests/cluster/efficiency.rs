@@ -115,7 +115,7 @@ async fn what_is_not_renewed_or_whose_session_ends_is_free_again_and_its_holder_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn when_the_leader_dies_holders_learn_it_waiters_stand_in_line_anew_and_tokens_rise() {
+async fn when_the_leader_dies_holders_learn_it_waiters_stand_in_line_again_and_tokens_rise() {
     let mut cluster = Cluster::start(3).await;
     let (alice, bob) = (cluster.library().await, cluster.library().await);
     let replicated = alice.lock("report").acquire().await.unwrap();

@@ -10,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 use crate::servers::redis::{Durability, RedisServer};
 use crate::support::{Cluster, output, text};
 
-const PAGES: [(&str, &str); 7] = [
+const PAGES: [(&str, &str); 8] = [
     ("README.md", include_str!("../../../../README.md")),
     ("docs/start.md", include_str!("../../../../docs/start.md")),
     ("docs/recipes.md", include_str!("../../../../docs/recipes.md")),
@@ -18,6 +18,7 @@ const PAGES: [(&str, &str); 7] = [
     ("docs/fencing.md", include_str!("../../../../docs/fencing.md")),
     ("docs/tiers.md", include_str!("../../../../docs/tiers.md")),
     ("docs/tiers-redis.md", include_str!("../../../../docs/tiers-redis.md")),
+    ("docs/scale.md", include_str!("../../../../docs/scale.md")),
 ];
 
 /// What a reader does once, and this test does in its own way.

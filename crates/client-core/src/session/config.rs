@@ -7,7 +7,7 @@ use holdfast_proto::SessionId;
 use holdfast_proto::v1::Owner;
 
 use crate::endpoints::Endpoints;
-use crate::groups::GroupId;
+use crate::group_id::GroupId;
 use crate::lease::lease_span;
 
 /// What every session of a client is opened with.

@@ -15,7 +15,7 @@ use super::request::{Caller, Operation, Outcome, PendingRequest, Request, Succes
 use crate::backoff::Backoff;
 use crate::connect_errors::ConnectErrors;
 use crate::error::{LossReason, RequestError};
-use crate::groups::GroupId;
+use crate::group_id::GroupId;
 use crate::hold::{Hold, HoldKey};
 use crate::in_flight::InFlight;
 use crate::lease::{HoldId, Leases, LocalTime, LogicalTime, RenewalId};

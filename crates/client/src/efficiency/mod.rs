@@ -15,6 +15,7 @@ mod route;
 
 use std::fmt;
 
+pub use crate::served_by::ServedBy;
 pub use counts::EfficiencyCounts;
 pub use requirement::GuaranteeRequired;
 
@@ -53,20 +54,6 @@ pub enum WhenDown {
     /// best-effort tokens refuses them. And it knows nothing of who holds the lock in the efficiency tier at that
     /// moment.
     FallBack,
-}
-
-/// Who granted a lock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ServedBy {
-    /// The correctness tier: the replicated lock table.
-    LockTable,
-    /// The memory of the cluster's leader.
-    Embedded,
-    Redis,
-    Redlock,
-    /// The efficiency tier was down, and the policy is [`WhenDown::GoWithout`]: nothing is held.
-    NoStore,
 }
 
 /// How the efficiency tier of a client is doing; see [`Client::efficiency`](crate::Client::efficiency).
@@ -108,17 +95,5 @@ impl fmt::Debug for Efficiency {
                 f.debug_struct("Redlock").field("count", &urls.len()).finish_non_exhaustive()
             }
         }
-    }
-}
-
-impl fmt::Display for ServedBy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ServedBy::LockTable => "lock table",
-            ServedBy::Embedded => "embedded",
-            ServedBy::Redis => "redis",
-            ServedBy::Redlock => "redlock",
-            ServedBy::NoStore => "no store",
-        })
     }
 }

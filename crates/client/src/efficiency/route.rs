@@ -14,7 +14,7 @@ use super::{
     Requirements, ServedBy, WhenDown,
 };
 use crate::circuit::Circuit;
-use crate::error::NotInThisTier;
+use crate::served_by::NotInThisTier;
 use crate::session::Handle;
 
 /// How the efficiency tier of a client is to be used.

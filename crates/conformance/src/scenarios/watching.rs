@@ -13,7 +13,7 @@ use crate::stage::Stage;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What happened to a lock, as a watch tells it: the lock, the kind and the token.
-type Told = (String, String, String);
+type SeenEvent = (String, String, String);
 
 /// A watch tells what is, then what happens.
 pub(super) async fn watch(stage: &mut Stage<'_>) -> Checked {
@@ -167,7 +167,7 @@ async fn read_snapshot(stage: &Stage<'_>, watch: &str) -> Checked<Vec<Value>> {
 }
 
 /// Exactly these events come next.
-async fn read_events(stage: &Stage<'_>, watch: &str, expected: &[Told]) -> Checked {
+async fn read_events(stage: &Stage<'_>, watch: &str, expected: &[SeenEvent]) -> Checked {
     let mut told = Vec::new();
     while told.len() < expected.len() {
         for item in next_items(stage, watch).await? {
@@ -190,7 +190,7 @@ async fn read_changes(stage: &Stage<'_>, watch: &str, expected: &[Value]) -> Che
 }
 
 /// The rival takes a lock and gives it back. Returns what a watch must tell.
-async fn take_and_release(stage: &Stage<'_>, name: &str) -> Checked<Vec<Told>> {
+async fn take_and_release(stage: &Stage<'_>, name: &str) -> Checked<Vec<SeenEvent>> {
     let name = stage.name(name);
     let guard = stage.rival.lock(&name).acquire().await.map_err(broken)?;
     let token = guard.token().map_err(broken)?.to_string();

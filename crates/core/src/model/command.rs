@@ -16,6 +16,8 @@ use crate::model::time::{LogicalTime, Span};
 mod check;
 mod encode;
 
+pub use crate::model::mode::Mode;
+
 /// One change of the lock table, as it stands in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
@@ -217,17 +219,6 @@ pub enum Policy {
     WaitDie,
     /// Take the preemptible holds of younger actors away, and wait for all others.
     WoundWait,
-}
-
-/// How a lock is held.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    Exclusive,
-    Shared,
-    /// One of `limit` permits; zero stands for the limit that an operator has set.
-    Permit {
-        limit: u32,
-    },
 }
 
 /// An operator's action, with the operator's name and reason.

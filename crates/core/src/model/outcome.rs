@@ -5,8 +5,8 @@ use core::fmt;
 
 use crate::model::access::change::AccessRefusal;
 use crate::model::access::quota::QuotaKind;
-use crate::model::command::Mode;
 use crate::model::id::{ActorId, FenceToken, PublicSessionId, RequestId};
+use crate::model::mode::Mode;
 use crate::model::name::LockName;
 use crate::model::publication::Publication;
 use crate::model::slot::MapEpoch;

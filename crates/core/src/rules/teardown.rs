@@ -74,7 +74,7 @@ impl LockTable {
     }
 
     /// Ends a hold for this reason. Its session remembers the loss. If the hold has a lock delay, the lock is *closed*:
-    /// the table grants it to nobody until the delay is over.
+    /// the table grants it to no client until the delay is over.
     fn lose_hold(
         &mut self,
         name: &LockName,

@@ -12,12 +12,10 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Bound;
 
-use crate::model::access::change::{
-    AccessChange, AccessRefusal, Roles, TokenId, TokenRecord, read_principal, write_principal,
-};
+use crate::model::access::change::{AccessChange, AccessRefusal, Roles, TokenId, TokenRecord};
 use crate::model::access::identity::Identity;
 use crate::model::access::pattern::Pattern;
-use crate::model::access::principal::Principal;
+use crate::model::access::principal::{Principal, read_principal, write_principal};
 use crate::model::access::quota::{QUOTAS_MAX, Quota, QuotaSubject, read_quotas, write_quotas};
 use crate::model::access::role::{BuiltInRole, RULES_PER_ROLE_MAX, RoleName, Rule};
 use crate::model::access::verb::{Verb, Verbs};

@@ -137,7 +137,7 @@ impl PeerPort {
     {
         let stopping = self.stopping.clone();
         let (others, other_connections) = mpsc::channel(NEW_CONNECTIONS_MAX);
-        let sorting = self.clone().detect_protocols(incoming, others);
+        let detecting = self.clone().detect_protocols(incoming, others);
         let serving = self.router(forwarded).serve_with_incoming_shutdown(
             ReceiverStream::new(other_connections),
             async move {
@@ -148,7 +148,7 @@ impl PeerPort {
         tokio::select! {
             served = &mut serving => served,
             // The node stops, and takes its leave of those who are connected.
-            () = sorting => serving.await,
+            () = detecting => serving.await,
         }
     }
 

@@ -1,7 +1,7 @@
 //! Deadlocks: after no entry of the log is there a cycle of waits that were all to be refused rather than close
 //! one. The graph is built from the events, as simply as can be: a session that waits for an exclusive or a
-//! shared hold waits for every holder and everybody ahead with whom it could not share, and is stuck if one of them is;
-//! a session that waits for a permit is stuck if as many are stuck as there are permits.
+//! shared hold waits for every holder and every waiter ahead with which it could not share, and is stuck if one of them
+//! is; a session that waits for a permit is stuck if as many are stuck as there are permits.
 //!
 //! The searches of one entry share a number of steps. An entry that has used them up queues what follows without a search,
 //! as it says. What it queued so may close a cycle, and only that: a wait that was queued before the entry's last refusal

@@ -13,18 +13,18 @@ use super::findings::Findings;
 use crate::history::Violation;
 
 /// One name that a request has or waits for.
-type Place<'a> = (&'a LockName, SessionId, RequestId);
+type RequestedName<'a> = (&'a LockName, SessionId, RequestId);
 
 #[derive(Default)]
 struct Account<'a> {
     principals: BTreeMap<SessionId, &'a Principal>,
     quotas: BTreeMap<&'a QuotaSubject, &'a Quota>,
-    holds: BTreeSet<Place<'a>>,
-    waits: BTreeSet<Place<'a>>,
+    holds: BTreeSet<RequestedName<'a>>,
+    waits: BTreeSet<RequestedName<'a>>,
 }
 
 impl<'a> Account<'a> {
-    fn counts_for(&self, subject: &QuotaSubject, (name, session, _): &Place<'a>) -> bool {
+    fn counts_for(&self, subject: &QuotaSubject, (name, session, _): &RequestedName<'a>) -> bool {
         match subject {
             QuotaSubject::Principal(principal) => self.principals.get(session) == Some(&principal),
             QuotaSubject::Prefix(prefix) => name.starts_with(&**prefix),
@@ -32,17 +32,17 @@ impl<'a> Account<'a> {
     }
 
     /// The quotas that have been passed with what was just taken.
-    fn passed(&self, place: &Place<'a>, index: u64) -> Vec<String> {
+    fn passed(&self, requested: &RequestedName<'a>, index: u64) -> Vec<String> {
         let mut words = Vec::new();
         for (subject, quota) in &self.quotas {
-            if !self.counts_for(subject, place) {
+            if !self.counts_for(subject, requested) {
                 continue;
             }
-            let count = |places: &BTreeSet<Place<'a>>| {
-                places.iter().filter(|place| self.counts_for(subject, place)).count() as u64
+            let count = |names: &BTreeSet<RequestedName<'a>>| {
+                names.iter().filter(|requested| self.counts_for(subject, requested)).count() as u64
             };
             let (holds, waits) = (count(&self.holds), count(&self.waits));
-            let is_waiting = self.waits.contains(place);
+            let is_waiting = self.waits.contains(requested);
             if quota.locks.is_some_and(|limit| holds + waits > limit)
                 || (is_waiting && quota.waits.is_some_and(|limit| waits > limit))
             {
@@ -80,15 +80,15 @@ pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
                     None
                 }
                 Event::Granted { name, session, request, .. } => {
-                    let place = (name, *session, *request);
-                    let was_waiting = account.waits.remove(&place);
-                    account.holds.insert(place);
-                    (!was_waiting).then_some(place)
+                    let requested = (name, *session, *request);
+                    let was_waiting = account.waits.remove(&requested);
+                    account.holds.insert(requested);
+                    (!was_waiting).then_some(requested)
                 }
                 Event::Queued { name, session, request, .. } => {
-                    let place = (name, *session, *request);
-                    account.waits.insert(place);
-                    Some(place)
+                    let requested = (name, *session, *request);
+                    account.waits.insert(requested);
+                    Some(requested)
                 }
                 Event::WaitEnded { names, session, request, .. } => {
                     account.end_waits(names, *session, *request);
@@ -101,7 +101,7 @@ pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
                 }
                 _ => None,
             };
-            let passed = taken.map(|place| account.passed(&place, entry.index.0));
+            let passed = taken.map(|requested| account.passed(&requested, entry.index.0));
             passed.into_iter().flatten().for_each(|words| findings.add(words));
         }
     }

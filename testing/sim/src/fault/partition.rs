@@ -19,12 +19,12 @@ fn all_but(node: usize, nodes: &[usize]) -> Vec<Endpoint> {
     others.map(Endpoint::Node).collect()
 }
 
-pub(super) fn isolated(node: usize, nodes: &[usize]) -> Vec<Cut> {
+pub(crate) fn isolated(node: usize, nodes: &[usize]) -> Vec<Cut> {
     between(&[Endpoint::Node(node)], &all_but(node, nodes))
 }
 
 /// A minority on one side; `member` belongs to it, or is sure not to.
-pub(super) fn minority(member: usize, inside: bool, nodes: &[usize], rng: &mut Rng) -> Vec<Cut> {
+pub(crate) fn minority(member: usize, inside: bool, nodes: &[usize], rng: &mut Rng) -> Vec<Cut> {
     let mut others = all_but(member, nodes);
     rng.shuffle(&mut others);
     let mut small = others.split_off(others.len() - others.len() / 2);
@@ -39,7 +39,7 @@ pub(super) fn minority(member: usize, inside: bool, nodes: &[usize], rng: &mut R
 
 /// A minority with the member in it, and a few clients that reach no other node; the rest of the clients
 /// reach only the rest of the nodes.
-pub(super) fn with_clients(
+pub(crate) fn with_clients(
     member: usize,
     nodes: &[usize],
     clients: usize,
@@ -59,7 +59,7 @@ pub(super) fn with_clients(
 }
 
 /// Each node hears only the two beside it. With three nodes or fewer all would, so there one link is cut.
-pub(super) fn ring(nodes: &[usize], rng: &mut Rng) -> Vec<Cut> {
+pub(crate) fn ring(nodes: &[usize], rng: &mut Rng) -> Vec<Cut> {
     let mut order = places(nodes);
     let count = order.len();
     rng.shuffle(&mut order);
@@ -79,7 +79,7 @@ pub(super) fn ring(nodes: &[usize], rng: &mut Rng) -> Vec<Cut> {
 }
 
 /// Two halves that only one node can hear both of.
-pub(super) fn bridge(nodes: &[usize], rng: &mut Rng) -> Vec<Cut> {
+pub(crate) fn bridge(nodes: &[usize], rng: &mut Rng) -> Vec<Cut> {
     let mut order = places(nodes);
     rng.shuffle(&mut order);
     order.pop();
@@ -88,13 +88,13 @@ pub(super) fn bridge(nodes: &[usize], rng: &mut Rng) -> Vec<Cut> {
 }
 
 /// The node is not heard, or hears nothing.
-pub(super) fn one_way(node: usize, nodes: &[usize], hears: bool) -> Vec<Cut> {
+pub(crate) fn one_way(node: usize, nodes: &[usize], hears: bool) -> Vec<Cut> {
     let here = Endpoint::Node(node);
     let others = all_but(node, nodes).into_iter();
     others.map(|other| if hears { (here, other) } else { (other, here) }).collect()
 }
 
-pub(super) fn clients(nodes: &[usize], clients: usize, rng: &mut Rng) -> Vec<Cut> {
+pub(crate) fn clients(nodes: &[usize], clients: usize, rng: &mut Rng) -> Vec<Cut> {
     let mut these: Vec<Endpoint> = (0..clients).map(Endpoint::Client).collect();
     rng.shuffle(&mut these);
     these.truncate(1 + rng.index(clients));

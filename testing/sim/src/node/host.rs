@@ -217,7 +217,7 @@ impl CallLedger {
         self.told_of_loss = false;
     }
 
-    /// A node that still leads a group, whatever happens to other groups, tells nobody that it does not.
+    /// A node that still leads a group, whatever happens to other groups, tells no caller that it does not.
     pub(super) fn complaint_about_wrong_loss(&mut self, group: GroupId) -> Option<Output> {
         std::mem::take(&mut self.told_of_loss).then(|| {
             let what = format!(

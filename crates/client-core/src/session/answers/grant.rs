@@ -8,7 +8,7 @@ use super::super::request::Request;
 use super::super::state::State;
 use super::acquire_of;
 use crate::error::{LossReason, Lost, RequestError, Since};
-use crate::hold::{Hold, HoldKey, Place};
+use crate::hold::{Hold, HoldKey, HoldOrigin};
 use crate::lease::{HoldId, LogicalTime};
 use crate::loss::Loss;
 use crate::tier::guarantee_of;
@@ -67,8 +67,8 @@ impl<C> State<C> {
             }
         }
         let key = HoldKey { acquire, entry };
-        let place = Place { key, lease, call, since };
-        let hold = Arc::new(Hold::new(place, grant, entered.as_deref(), leases, loss));
+        let origin = HoldOrigin { key, lease, call, since };
+        let hold = Arc::new(Hold::new(origin, grant, entered.as_deref(), leases, loss));
         self.holds.insert(key, Arc::clone(&hold));
         Ok(hold)
     }

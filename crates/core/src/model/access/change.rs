@@ -7,9 +7,9 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use super::identity::Identity;
-use super::principal::Principal;
+use super::principal::{Principal, read_principal, write_principal};
 use super::quota::{Quota, QuotaError, QuotaSubject, read_quotas, write_quotas};
-use super::role::{RoleName, Rule};
+use super::role::{RoleName, Rule, read_role, write_role};
 use crate::model::codec::{DecodeError, Length, Reader, Sink};
 
 use super::pattern::Pattern;
@@ -340,24 +340,6 @@ impl TokenRecord {
             note: reader.text()?.into(),
         })
     }
-}
-
-pub(crate) fn write_principal(sink: &mut impl Sink, principal: &Principal) {
-    sink.bytes(principal.as_str().as_bytes());
-}
-
-pub(crate) fn read_principal(reader: &mut Reader<'_>) -> Result<Principal, DecodeError> {
-    Principal::parse(reader.text()?)
-        .map_err(|error| DecodeError::Inconsistent(alloc::format!("a principal: {error}")))
-}
-
-pub(crate) fn write_role(sink: &mut impl Sink, role: &RoleName) {
-    sink.bytes(role.as_str().as_bytes());
-}
-
-pub(crate) fn read_role(reader: &mut Reader<'_>) -> Result<RoleName, DecodeError> {
-    RoleName::parse(reader.text()?)
-        .map_err(|error| DecodeError::Inconsistent(alloc::format!("a role: {error}")))
 }
 
 fn write_rules(sink: &mut impl Sink, rules: &[Rule]) {

@@ -3,9 +3,8 @@
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 
-use super::change::{read_principal, read_role, write_principal, write_role};
-use super::principal::Principal;
-use super::role::RoleName;
+use super::principal::{Principal, read_principal, write_principal};
+use super::role::{RoleName, read_role, write_role};
 use crate::model::codec::{DecodeError, Reader, Sink, in_order};
 
 /// How many roles one credential may name.

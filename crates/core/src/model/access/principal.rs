@@ -3,6 +3,8 @@
 use alloc::sync::Arc;
 use core::fmt;
 
+use crate::model::codec::{DecodeError, Reader, Sink};
+
 /// `cert:NAME`, `token:NAME` or `jwt:ISSUER:SUBJECT`. A new credential of the same name is the same principal.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Principal(Arc<str>);
@@ -45,6 +47,15 @@ impl Principal {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+}
+
+pub(crate) fn write_principal(sink: &mut impl Sink, principal: &Principal) {
+    sink.bytes(principal.as_str().as_bytes());
+}
+
+pub(crate) fn read_principal(reader: &mut Reader<'_>) -> Result<Principal, DecodeError> {
+    Principal::parse(reader.text()?)
+        .map_err(|error| DecodeError::Inconsistent(alloc::format!("a principal: {error}")))
 }
 
 impl fmt::Display for Principal {

@@ -5,9 +5,8 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use core::fmt;
 
-use super::change::{read_principal, write_principal};
 use super::pattern::Pattern;
-use super::principal::Principal;
+use super::principal::{Principal, read_principal, write_principal};
 use crate::model::codec::{DecodeError, Reader, Sink};
 
 /// Quotas of one policy.

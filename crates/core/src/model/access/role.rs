@@ -6,6 +6,7 @@ use core::fmt;
 
 use super::pattern::Pattern;
 use super::verb::{Scope, Verb, Verbs};
+use crate::model::codec::{DecodeError, Reader, Sink};
 
 pub const ROLE_NAME_BYTES_MAX: usize = 64;
 pub const RULES_PER_ROLE_MAX: usize = 256;
@@ -112,6 +113,15 @@ impl BuiltInRole {
             .flatten()
             .collect()
     }
+}
+
+pub(crate) fn write_role(sink: &mut impl Sink, role: &RoleName) {
+    sink.bytes(role.as_str().as_bytes());
+}
+
+pub(crate) fn read_role(reader: &mut Reader<'_>) -> Result<RoleName, DecodeError> {
+    RoleName::parse(reader.text()?)
+        .map_err(|error| DecodeError::Inconsistent(alloc::format!("a role: {error}")))
 }
 
 impl fmt::Display for RoleName {

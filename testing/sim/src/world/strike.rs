@@ -2,11 +2,11 @@
 
 use holdfast_replica::NodeId;
 
-use super::{ActiveFault, FaultKind, QuorumLoss, Undo, partition};
+use super::{Due, World};
+use crate::fault::{ActiveFault, FaultKind, QuorumLoss, Undo, partition};
 use crate::history::{RealTime, SlowSpan};
 use crate::network::{Cut, Quality};
 use crate::node::{CrashPoint, Incoming};
-use crate::world::{Due, World};
 
 const SECOND_US: u64 = 1_000_000;
 /// Before one node in a while is lost to a flipped bit, so many are tried on copies of its disk.
@@ -193,7 +193,7 @@ impl World {
                 Undo::StartNodeClock(node)
             }
             FaultKind::LeapingClock => {
-                // One that is longer than an election timeout costs a leader its office at once.
+                // One that is longer than an election timeout costs a leader its leadership at once.
                 let furthest = [3 * SECOND_US, 6 * SECOND_US, 3_600 * SECOND_US][rng.index(3)];
                 let ahead_us = rng.between(SECOND_US, furthest);
                 if rng.percent(30) {
@@ -250,7 +250,7 @@ impl World {
             if !recent.any(|operation| operation.returned.is_some()) {
                 let (from, to) = (half.0 / SECOND_US, self.now.0 / SECOND_US);
                 let what = format!(
-                    "group {lost} has no quorum, and group {group} serves nobody from {from} s to {to} s"
+                    "group {lost} has no quorum, and group {group} serves no client from {from} s to {to} s"
                 );
                 self.recorder.violation("blast-radius", what);
             }
