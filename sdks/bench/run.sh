@@ -5,7 +5,8 @@
 #
 # One client takes and gives back a lock that no other client wants. The services take turns (TURNS, by default 7, of
 # OPERATIONS, by default 400); each figure is the median of the turns. All languages meet the same servers, which
-# servers.py starts and describes. What the programs need is installed into target/sdk-bench.
+# servers.py starts and describes. What the programs need is installed into target/sdk-bench. HOLDFAST_BIN names another
+# build of Holdfast than target/dist/holdfast.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -38,11 +39,16 @@ install_java() {
 run_java() { java -cp "$root/sdks/java/bench/target/classes:$root/sdks/java/bench/target/lib/*" holdfast.bench.Compare; }
 
 if [ "${HOLDFAST_ENDPOINTS:-}" = "" ] || [ "${ETCD_ENDPOINT:-}" = "" ]; then
+    holdfast=${HOLDFAST_BIN:-$root/target/dist/holdfast}
+    if [ ! -x "$holdfast" ]; then
+        echo "bench: there is no $holdfast; run \`cargo build --profile dist\`, or set HOLDFAST_BIN" >&2
+        exit 1
+    fi
     for language in "${languages[@]}"; do
         echo "bench: installing what $language needs" >&2
         "install_$language"
     done
-    exec python3 "$here/servers.py" --holdfast "${HOLDFAST_BIN:-$root/target/dist/holdfast}" -- \
+    exec python3 "$here/servers.py" --holdfast "$holdfast" -- \
         "${BASH_SOURCE[0]}" "${languages[@]}"
 fi
 

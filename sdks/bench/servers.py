@@ -118,7 +118,7 @@ def leads(port: int) -> bool:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--holdfast", required=True, help="the program `holdfast`, built with --release")
+    parser.add_argument("--holdfast", required=True, help="the program `holdfast`, an optimised build: `--profile dist`")
     parser.add_argument("--data-dir", help="where the servers keep their data; by default in a temporary directory")
     parser.add_argument("command", nargs="+", help="what to run")
     arguments = parser.parse_args()

@@ -3,13 +3,14 @@
 //! The suite is built apart from `holdfast`, because it turns planted bugs of the Rust library on, and a node must not be
 //! built with them.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use crate::built;
 use crate::failure::Failure;
 use crate::go;
 use crate::java;
+use crate::nodejs::NodeJs;
 use crate::process;
 use crate::servers;
 use crate::typescript;
@@ -49,17 +50,22 @@ pub(crate) fn run(options: &[OsString]) -> Result<(), Failure> {
         if !chosen.is_empty() && !chosen.iter().any(|it| it.to_str() == Some(name)) {
             continue;
         }
+        let mut path = std::env::var_os("PATH").unwrap_or_default();
         match name {
             "go" => go::build_driver(&built)?,
-            "typescript" => typescript::build()?,
+            "typescript" => {
+                let nodejs = NodeJs::find_or_install()?;
+                typescript::build(&nodejs)?;
+                path = nodejs.path().to_owned();
+            }
             "java" => java::build_driver()?,
             _ => {}
         }
         eprintln!("xtask: conformance of {name}");
         // Side by side, because both wait most of the time. Lines of `misbehave` begin with "caught" or "ESCAPED".
         std::thread::scope(|scope| {
-            let misbehaving = scope.spawn(|| play("misbehave", driver, &built, &options));
-            let conforms = play("run", driver, &built, &options);
+            let misbehaving = scope.spawn(|| play("misbehave", driver, &path, &built, &options));
+            let conforms = play("run", driver, &path, &built, &options);
             let ended =
                 |_| Err(Failure::Failed("the thread of `misbehave` ended early".to_owned()));
             conforms.and(misbehaving.join().unwrap_or_else(ended))
@@ -68,11 +74,18 @@ pub(crate) fn run(options: &[OsString]) -> Result<(), Failure> {
     Ok(())
 }
 
-fn play(verb: &str, driver: &[&str], built: &Path, options: &[&OsString]) -> Result<(), Failure> {
+fn play(
+    verb: &str,
+    driver: &[&str],
+    path: &OsStr,
+    built: &Path,
+    options: &[&OsString],
+) -> Result<(), Failure> {
     let (directory, suffix) = (built.display().to_string(), std::env::consts::EXE_SUFFIX);
     let mut suite = process::program(built.join(format!("holdfast-conformance{suffix}")));
     suite.arg(verb).arg("--holdfast").arg(built.join(format!("holdfast{suffix}"))).args(options);
     suite.arg("--").args(driver.iter().map(|word| word.replace("{built}", &directory)));
+    suite.env("PATH", path);
     suite.env("PYTHONPATH", process::repository_root().join("sdks/python/src"));
     process::run(&mut suite)
 }

@@ -43,10 +43,12 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<(), Failure> {
     process::run(&mut process::cargo(["build", "--locked", "--quiet", "--package=holdfast"]))?;
     go.check_format()?;
     go.check_generated(&target)?;
+    let staticcheck = go.install_staticcheck(&target)?;
     go.check("", arguments)?;
-    go.staticcheck(&target)?;
+    go.staticcheck(&staticcheck, "")?;
     for helper in HELPERS {
         go.check(helper, &[])?;
+        go.staticcheck(&staticcheck, helper)?;
     }
     go.write_reference(&target)
 }
@@ -122,11 +124,7 @@ impl Go {
     fn check_generated(&self, target: &Path) -> Result<(), Failure> {
         let out = target.join("tools").join("go-generated");
         let mut generate = process::program(directory("").join("generate.sh"));
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        let beside = self.program.parent().map(Path::to_path_buf).unwrap_or_default();
-        let places = std::iter::once(beside).chain(std::env::split_paths(&path));
-        let path = std::env::join_paths(places).unwrap_or(path);
-        process::run(generate.arg(&out).env("PATH", path).env_remove("GOROOT"))?;
+        process::run(self.first_in_path(generate.arg(&out))?)?;
         let mut compare = process::program("diff");
         compare.arg("-r").arg(directory("holdfastv1")).arg(out.join("holdfastv1"));
         process::run(&mut compare).map_err(|_| {
@@ -141,12 +139,26 @@ impl Go {
         process::run(test.args(race).args(arguments).arg("./..."))
     }
 
-    fn staticcheck(&self, target: &Path) -> Result<(), Failure> {
+    fn install_staticcheck(&self, target: &Path) -> Result<PathBuf, Failure> {
         let tools = target.join("tools").join("bin");
         let install = ["install", STATICCHECK];
         process::run(self.command("", &install).env("GOBIN", &tools).env("GOTOOLCHAIN", "auto"))?;
-        let mut check = process::program(tools.join("staticcheck"));
-        process::run(check.arg("./...").current_dir(directory("")))
+        Ok(tools.join("staticcheck"))
+    }
+
+    fn staticcheck(&self, program: &Path, module: &str) -> Result<(), Failure> {
+        let mut check = process::program(program);
+        check.arg("./...").current_dir(directory(module));
+        process::run(self.first_in_path(&mut check)?)
+    }
+
+    /// For programs that start `go` themselves.
+    fn first_in_path<'c>(&self, command: &'c mut Command) -> Result<&'c mut Command, Failure> {
+        if let Some(directory) = self.program.parent().filter(|it| it.is_absolute()) {
+            command.env("PATH", process::path_with(directory)?);
+        }
+        // It may be that of another Go.
+        Ok(command.env_remove("GOROOT"))
     }
 
     /// Each package's reference, as text.

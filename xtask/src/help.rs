@@ -44,7 +44,8 @@ Verbs:
   typescript [ARGUMENTS...]
                             Lint, type check, document and test sdks/typescript. The arguments are
                             passed on to `node --test`. On Debian, as root, that installs nodejs, npm,
-                            postgresql and redis-server by apt-get.
+                            postgresql and redis-server by apt-get. If Node.js is older than 20,
+                            that installs a newer one by npm, into target/tools.
   upgrade --from PATH       Upgrade a cluster of an older binary to this build, node by node and under
                             load, and check that nothing is lost; docs/versions.md.
   help                      Print this text.

@@ -21,6 +21,7 @@ mod go;
 mod help;
 mod java;
 mod lint;
+mod nodejs;
 mod process;
 mod python;
 mod screenshots;

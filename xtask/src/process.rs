@@ -1,7 +1,7 @@
 //! Starting other programs, always from the root of the repository.
 
 use std::env;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -27,6 +27,15 @@ pub(crate) fn program(executable: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(executable);
     command.current_dir(repository_root()).stdin(Stdio::null());
     command
+}
+
+/// PATH, with this directory before all others.
+pub(crate) fn path_with(first: &Path) -> Result<OsString, Failure> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let places = std::iter::once(first.to_path_buf()).chain(env::split_paths(&path));
+    env::join_paths(places).map_err(|error| {
+        Failure::Failed(format!("{} cannot be put into PATH: {error}", first.display()))
+    })
 }
 
 /// Runs a command whose output is for the reader of the terminal.

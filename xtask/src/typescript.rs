@@ -4,15 +4,11 @@ use std::ffi::OsString;
 
 use crate::built;
 use crate::failure::Failure;
+use crate::nodejs::NodeJs;
 use crate::process;
 use crate::servers::{self, Server};
 
 const LIBRARY: &str = "sdks/typescript";
-
-const NODE: Server = Server { name: "Node.js", program: "node", debian_package: "nodejs" };
-const NPM: Server = Server { name: "npm", program: "npm", debian_package: "npm" };
-
-const NODE_MIN: u32 = 20;
 
 /// The arguments are passed on to `node --test`.
 pub(crate) fn run(arguments: &[OsString]) -> Result<(), Failure> {
@@ -21,11 +17,12 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<(), Failure> {
         Server { name: "Redis", program: "redis-server", debian_package: "redis-server" },
     ])?;
     process::run(&mut process::cargo(["build", "--locked", "--quiet", "--package=holdfast"]))?;
-    build()?;
+    let nodejs = NodeJs::find_or_install()?;
+    build(&nodejs)?;
     for script in ["lint", "docs"] {
-        npm(&["run", "--silent", script])?;
+        npm(&nodejs, &["run", "--silent", script])?;
     }
-    let mut tests = process::program("npm");
+    let mut tests = nodejs.command("npm");
     tests.args(["run", "--silent", "test", "--"]).args(arguments);
     let holdfast = format!("holdfast{}", std::env::consts::EXE_SUFFIX);
     let binary = built::target_directory()?.join("debug").join(holdfast);
@@ -34,32 +31,23 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<(), Failure> {
 }
 
 /// Builds the library, its tests and its driver. What they need is installed once for each state of the lock file.
-pub(crate) fn build() -> Result<(), Failure> {
-    servers::see_to(&[NODE, NPM])?;
-    let version = process::read(process::program("node").arg("--version"))?;
-    let major = version.trim().trim_start_matches('v').split('.').next();
-    if major.and_then(|major| major.parse::<u32>().ok()).is_none_or(|it| it < NODE_MIN) {
-        let found = version.trim();
-        let message =
-            format!("{LIBRARY} needs Node.js {NODE_MIN} or later, and not {found}; install it");
-        return Err(Failure::Failed(message));
-    }
+pub(crate) fn build(nodejs: &NodeJs) -> Result<(), Failure> {
     let library = process::repository_root().join(LIBRARY);
     let (lock, stamp) = (library.join("package-lock.json"), library.join("node_modules/installed"));
     let locked = std::fs::read_to_string(&lock)
         .map_err(|error| Failure::Failed(format!("{} cannot be read: {error}", lock.display())))?;
     if !std::fs::read_to_string(&stamp).is_ok_and(|installed| installed == locked) {
         eprintln!("xtask: installing what {LIBRARY} needs");
-        npm(&["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"])?;
+        npm(nodejs, &["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"])?;
         std::fs::write(&stamp, locked).map_err(|error| {
             Failure::Failed(format!("{} cannot be written: {error}", stamp.display()))
         })?;
     }
-    npm(&["run", "--silent", "build"])?;
-    npm(&["run", "--silent", "build:tests"])
+    npm(nodejs, &["run", "--silent", "build"])?;
+    npm(nodejs, &["run", "--silent", "build:tests"])
 }
 
-fn npm(arguments: &[&str]) -> Result<(), Failure> {
+fn npm(nodejs: &NodeJs, arguments: &[&str]) -> Result<(), Failure> {
     let library = process::repository_root().join(LIBRARY);
-    process::run(process::program("npm").args(arguments).current_dir(library))
+    process::run(nodejs.command("npm").args(arguments).current_dir(library))
 }

@@ -8,7 +8,7 @@ use holdfast_conformance::vectors;
 
 use crate::cluster::Clusters;
 use crate::driver::Driver;
-use crate::finding::{Finding, broken};
+use crate::finding::{Checked, Finding, broken};
 use crate::scenarios::{self, Level, SCENARIOS, Scenario};
 use crate::stage::Stage;
 use crate::vector_check::check_vectors;
@@ -44,6 +44,9 @@ const MISBEHAVIOURS: [(&str, &str); 12] = [
     ("count-failures", "credential-revoked"),
     ("credential-once", "credential-rotated"),
 ];
+
+/// The scenario instead of that of [`MISBEHAVIOURS`], for a driver whose language has not what that one needs.
+const SUBSTITUTES: [(&str, &str); 1] = [("no-clock", "cut-off")];
 
 pub(crate) fn list() {
     for kind in vectors::KINDS {
@@ -115,25 +118,45 @@ pub(crate) async fn misbehave(options: &Options) -> Result<bool, Finding> {
         if options.only.as_ref().is_some_and(|only| !mode.contains(only.as_str())) {
             continue;
         }
-        let scenario = SCENARIOS.iter().find(|it| it.name == name);
-        let scenario = scenario.ok_or_else(|| broken(format!("there is no scenario {name}")))?;
         let driver = Driver::start(&options.driver, Some(mode)).await?;
-        if let Some(operation) = scenario.needs
-            && driver.lacks(operation)
-        {
-            println!("none     {mode}: the language has no {operation}");
-            continue;
-        }
+        let scenario = match scenario_that_finds(mode, name, &driver)? {
+            Ok(scenario) => scenario,
+            Err(operation) => {
+                println!("none     {mode}: the language has no {operation}");
+                continue;
+            }
+        };
         match play(scenario, 100 + number, &mut clusters, &driver).await {
-            Err(Finding::Violation(words)) => println!("caught   {mode} by {name}: {words}"),
+            Err(Finding::Violation(words)) => {
+                println!("caught   {mode} by {}: {words}", scenario.name);
+            }
             Ok(()) => {
-                println!("ESCAPED  {mode}: {name} found nothing");
+                println!("ESCAPED  {mode}: {} found nothing", scenario.name);
                 escaped += 1;
             }
             Err(error) => return Err(error),
         }
     }
     Ok(escaped == 0)
+}
+
+/// The scenario, or its substitute; or else the operation that the language has not.
+fn scenario_that_finds(
+    mode: &str,
+    name: &str,
+    driver: &Driver,
+) -> Checked<Result<&'static Scenario, &'static str>> {
+    let mut lacking = "";
+    let substitutes = SUBSTITUTES.iter().filter(|(it, _)| *it == mode).map(|(_, name)| *name);
+    for name in std::iter::once(name).chain(substitutes) {
+        let scenario = SCENARIOS.iter().find(|it| it.name == name);
+        let scenario = scenario.ok_or_else(|| broken(format!("there is no scenario {name}")))?;
+        match scenario.needs {
+            Some(operation) if driver.lacks(operation) => lacking = operation,
+            _ => return Ok(Ok(scenario)),
+        }
+    }
+    Ok(Err(lacking))
 }
 
 async fn play(

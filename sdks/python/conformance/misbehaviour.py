@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from typing import Any, Callable, Dict
 
-from holdfast import _security, watching
+from holdfast import _clock, _security, watching
 from holdfast._core import answers, lease
 from holdfast._core.denials import Denials
 from holdfast._core.in_flight import InFlight
@@ -47,7 +47,8 @@ def forget_cancel() -> None:
 
 def no_clock() -> None:
     """Tokens are given without a look at the clock."""
-    setattr(Leases, "valid_until", lambda *_: 1 << 62)  # noqa: B010
+    day = 86_400_000 * lease.MS
+    setattr(Leases, "valid_until", lambda *_: _clock.now() + day)  # noqa: B010
 
 
 def chatty() -> None:

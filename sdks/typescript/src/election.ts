@@ -20,7 +20,7 @@ export interface LeadOptions extends WaitOptions {
   waitMs?: number | undefined;
 }
 
-/** The office of a leader: a held lock whose token is the epoch. */
+/** The leadership: a held lock whose token is the epoch. */
 export class Leadership extends Guard {
   /** Higher than that of every leader before. Throws `Lost` once the leadership may have ended. */
   get epoch(): bigint {

@@ -2,12 +2,12 @@
 //!
 //! One denial proves little. A node that does not lead may not know the newest credentials yet. A program that renews
 //! its credential may be late by a moment. So a client gives its session up only when
-//! - the latest word of each known node that answered is a denial,
+//! - the latest answer of each known node, if it gave one, is a denial,
 //! - at least one of these denials is final, which is what the leader's is,
 //! - and denials have gone on for [`patience`], without a node that served the session.
 //!
-//! A word that is older than the patience does not count: the node may say something else by now. The client shows the
-//! credential that it has by then with each attempt, so a new credential needs no rule of its own.
+//! An answer that is older than the patience does not count: the node may say something else by now. The client shows
+//! the credential that it has by then with each attempt, so a new credential needs no rule of its own.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -28,20 +28,20 @@ fn patience(ttl: Duration) -> Duration {
 #[derive(Debug)]
 pub(super) struct Denials {
     patience: Duration,
-    /// The latest word of each known node. It has no other addresses, so leader hints do not make it grow.
-    words: BTreeMap<String, Word>,
+    /// The latest answer of each known node. It has no other addresses, so leader hints do not make it grow.
+    answers: BTreeMap<String, NodeAnswer>,
     /// When the first of the denials came that have gone on since.
     since: Option<LocalTime>,
 }
 
 #[derive(Debug)]
-struct Word {
+struct NodeAnswer {
     at: LocalTime,
-    answer: Answer,
+    kind: AnswerKind,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Answer {
+enum AnswerKind {
     FinalDenial,
     /// The node says that a later attempt may have another answer.
     RetryableDenial,
@@ -51,12 +51,12 @@ enum Answer {
 
 impl Denials {
     pub(super) fn new(ttl: Duration) -> Denials {
-        Denials { patience: patience(ttl), words: BTreeMap::new(), since: None }
+        Denials { patience: patience(ttl), answers: BTreeMap::new(), since: None }
     }
 
     /// A node serves the session, or the session has ended.
     pub(super) fn clear(&mut self) {
-        self.words.clear();
+        self.answers.clear();
         self.since = None;
     }
 
@@ -69,18 +69,18 @@ impl Denials {
         known: &[String],
     ) -> bool {
         let patience = self.patience;
-        self.words.retain(|address, word| {
-            now.saturating_since(word.at) <= patience && known.contains(address)
+        self.answers.retain(|address, answer| {
+            now.saturating_since(answer.at) <= patience && known.contains(address)
         });
         self.since = self.since.filter(|_| self.has_denial());
-        // A connection that broke is no word of a node.
+        // A connection that broke is no answer of a node.
         if failure.reason() != Reason::Unspecified && known.iter().any(|one| one == address) {
-            let answer = match (is_denial(failure.reason()), failure.retryable) {
-                (true, false) => Answer::FinalDenial,
-                (true, true) => Answer::RetryableDenial,
-                (false, _) => Answer::NotDenied,
+            let kind = match (is_denial(failure.reason()), failure.retryable) {
+                (true, false) => AnswerKind::FinalDenial,
+                (true, true) => AnswerKind::RetryableDenial,
+                (false, _) => AnswerKind::NotDenied,
             };
-            self.words.insert(address.to_owned(), Word { at: now, answer });
+            self.answers.insert(address.to_owned(), NodeAnswer { at: now, kind });
         }
         if !self.has_denial() {
             self.since = None;
@@ -88,17 +88,17 @@ impl Denials {
         }
         let since = *self.since.get_or_insert(now);
         is_denial(failure.reason())
-            && self.has(&Answer::FinalDenial)
-            && !self.has(&Answer::NotDenied)
+            && self.has(&AnswerKind::FinalDenial)
+            && !self.has(&AnswerKind::NotDenied)
             && now.saturating_since(since) >= patience
     }
 
     fn has_denial(&self) -> bool {
-        self.has(&Answer::FinalDenial) || self.has(&Answer::RetryableDenial)
+        self.has(&AnswerKind::FinalDenial) || self.has(&AnswerKind::RetryableDenial)
     }
 
-    fn has(&self, wanted: &Answer) -> bool {
-        self.words.values().any(|word| word.answer == *wanted)
+    fn has(&self, wanted: &AnswerKind) -> bool {
+        self.answers.values().any(|answer| answer.kind == *wanted)
     }
 }
 
@@ -111,12 +111,12 @@ mod tests {
     const NO_QUORUM: (Reason, bool) = (Reason::NoQuorum, true);
     const SILENCE: (Reason, bool) = (Reason::Unspecified, true);
 
-    /// Whether the session is given up after the last of these words: milliseconds, node, and what it says.
-    fn is_given_up_after(ttl_ms: u64, words: &[(u64, &str, (Reason, bool))]) -> bool {
+    /// Whether the session is given up after the last of these answers: milliseconds, node, and what it says.
+    fn is_given_up_after(ttl_ms: u64, answers: &[(u64, &str, (Reason, bool))]) -> bool {
         let mut denials = Denials::new(Duration::from_millis(ttl_ms));
         let known = ["a:1", "b:2", "c:3"].map(str::to_owned);
         let mut is_given_up = false;
-        for (at_ms, address, (reason, retryable)) in words {
+        for (at_ms, address, (reason, retryable)) in answers {
             assert!(!is_given_up, "before {at_ms} ms");
             let (reason, retryable) = ((*reason).into(), *retryable);
             let failure = Failure { reason, retryable, ..Failure::default() };
@@ -129,10 +129,10 @@ mod tests {
     #[test]
     fn denials_have_to_go_on_for_a_third_of_the_ttl_or_five_seconds() {
         for (ttl_ms, patience_ms) in [(3_000, 1_000), (15_000, 5_000), (300_000, 5_000)] {
-            let words =
+            let answers =
                 |end_ms| [(0, "a:1", FINAL), (end_ms / 2, "b:2", FINAL), (end_ms, "a:1", FINAL)];
-            assert!(!is_given_up_after(ttl_ms, &words(patience_ms - 1)));
-            assert!(is_given_up_after(ttl_ms, &words(patience_ms)));
+            assert!(!is_given_up_after(ttl_ms, &answers(patience_ms - 1)));
+            assert!(is_given_up_after(ttl_ms, &answers(patience_ms)));
         }
     }
 
@@ -161,28 +161,28 @@ mod tests {
 
     #[test]
     fn a_node_that_denies_no_longer_ends_its_own_denials() {
-        let words = [(0, "a:1", FINAL), (100, "a:1", NO_QUORUM), (200, "a:1", FINAL)];
-        assert!(!is_given_up_after(30_000, &[&words[..], &[(5_100, "a:1", FINAL)]].concat()));
-        assert!(is_given_up_after(30_000, &[&words[..], &[(5_200, "a:1", FINAL)]].concat()));
+        let answers = [(0, "a:1", FINAL), (100, "a:1", NO_QUORUM), (200, "a:1", FINAL)];
+        assert!(!is_given_up_after(30_000, &[&answers[..], &[(5_100, "a:1", FINAL)]].concat()));
+        assert!(is_given_up_after(30_000, &[&answers[..], &[(5_200, "a:1", FINAL)]].concat()));
     }
 
     #[test]
     fn nodes_that_are_silent_neither_deny_nor_keep_the_session() {
-        let words = [(0, "a:1", FINAL), (1, "b:2", SILENCE), (4_000, "a:1", FINAL)];
-        assert!(!is_given_up_after(30_000, &[&words[..], &[(5_000, "b:2", SILENCE)]].concat()));
-        assert!(is_given_up_after(30_000, &[&words[..], &[(5_000, "a:1", FINAL)]].concat()));
+        let answers = [(0, "a:1", FINAL), (1, "b:2", SILENCE), (4_000, "a:1", FINAL)];
+        assert!(!is_given_up_after(30_000, &[&answers[..], &[(5_000, "b:2", SILENCE)]].concat()));
+        assert!(is_given_up_after(30_000, &[&answers[..], &[(5_000, "a:1", FINAL)]].concat()));
     }
 
     #[test]
     fn only_known_nodes_are_counted_and_kept() {
-        let words = [(0, "x:9", FINAL), (4_000, "y:9", FINAL), (6_000, "a:1", FINAL)];
-        assert!(!is_given_up_after(30_000, &words));
+        let answers = [(0, "x:9", FINAL), (4_000, "y:9", FINAL), (6_000, "a:1", FINAL)];
+        assert!(!is_given_up_after(30_000, &answers));
         let mut denials = Denials::new(Duration::from_secs(30));
         let failure = Failure { reason: Reason::Unauthenticated.into(), ..Failure::default() };
         for number in 0..100 {
             let address = format!("x:{number}");
             denials.note(LocalTime(Duration::ZERO), &address, &failure, &["a:1".to_owned()]);
         }
-        assert!(denials.words.is_empty(), "{denials:?}");
+        assert!(denials.answers.is_empty(), "{denials:?}");
     }
 }

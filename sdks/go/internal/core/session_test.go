@@ -831,7 +831,7 @@ func TestASessionIsNotGivenUpWhileNoNodeIsSureOfItsDenial(t *testing.T) {
 	// The named leader is none of the nodes that the client knows, so its word does not count either.
 	expect(t, "given up", p.breaks().givesUp(hold, denyUnder("x:9")), false)
 	expect(t, "the named leader is asked", slices.Contains(p.connects, "x:9"), true)
-	expect(t, "addresses that are kept", len(p.session.denials.words), 2)
+	expect(t, "addresses that are kept", len(p.session.denials.answers), 2)
 }
 
 func TestANodeThatAnswersAResumeOtherwiseHasNotDeniedIt(t *testing.T) {

@@ -329,7 +329,7 @@ class AsyncLockAll(_Block):
 
 
 class AsyncLeadership(AsyncGuard):
-    """The office of a leader: a held lock whose token is the epoch."""
+    """The leadership: a held lock whose token is the epoch."""
 
     @property
     def epoch(self) -> int:

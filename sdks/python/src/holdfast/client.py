@@ -289,7 +289,7 @@ class LockAll:
 
 
 class Leadership(Guard):
-    """The office of a leader: a held lock whose token is the epoch."""
+    """The leadership: a held lock whose token is the epoch."""
 
     @property
     def epoch(self) -> int:

@@ -4,11 +4,11 @@
  * One denial proves little. A node that does not lead may not know the newest credentials yet. A program that renews
  * its credential may be late by a moment. So a client gives its session up only when
  *
- * - the latest word of each known node that answered is a denial,
+ * - the latest answer of each known node, if it gave one, is a denial,
  * - at least one of these denials is final, which is what the leader's is,
  * - and denials have gone on for a third of the TTL, at most 5 s, without a node that served the session.
  *
- * A word that is older than that does not count: the node may say something else by now.
+ * An answer that is older than that does not count: the node may say something else by now.
  */
 
 import { type Failure, Reason } from "../gen/holdfast/v1/holdfast_pb.js";
@@ -18,7 +18,7 @@ import { MS, smaller } from "./lease.js";
 /** Long enough to replace a credential that has ended. */
 const PATIENCE_MAX = 5_000n * MS;
 
-interface Word {
+interface NodeAnswer {
   at: bigint;
   denies: boolean;
   isFinal: boolean;
@@ -26,8 +26,8 @@ interface Word {
 
 export class Denials {
   private readonly patience: bigint;
-  /** The latest word of each known node. It has no other addresses, so leader hints do not make it grow. */
-  private readonly words = new Map<string, Word>();
+  /** The latest answer of each known node. It has no other addresses, so leader hints do not make it grow. */
+  private readonly answers = new Map<string, NodeAnswer>();
   /** When the first of the denials came that have gone on since. */
   private since: bigint | undefined;
 
@@ -37,32 +37,32 @@ export class Denials {
 
   /** A node serves the session, or the session has ended. */
   clear(): void {
-    this.words.clear();
+    this.answers.clear();
     this.since = undefined;
   }
 
   /** A node has not let the client resume. True if the client has to give its session up. */
   note(now: bigint, address: string, failure: Failure, known: readonly string[]): boolean {
-    for (const [node, { at }] of this.words) {
-      if (now - at > this.patience || !known.includes(node)) this.words.delete(node);
+    for (const [node, { at }] of this.answers) {
+      if (now - at > this.patience || !known.includes(node)) this.answers.delete(node);
     }
     if (!this.hasDenial) this.since = undefined;
     const denies = isDenial(failure);
-    // A connection that broke is no word of a node.
+    // A connection that broke is no answer of a node.
     if (failure.reason !== Reason.UNSPECIFIED && known.includes(address)) {
-      this.words.set(address, { at: now, denies, isFinal: !failure.retryable });
+      this.answers.set(address, { at: now, denies, isFinal: !failure.retryable });
     }
     if (!this.hasDenial) {
       this.since = undefined;
       return false;
     }
     this.since ??= now;
-    const words = [...this.words.values()];
-    const byAll = words.every((word) => word.denies) && words.some((word) => word.isFinal);
+    const answers = [...this.answers.values()];
+    const byAll = answers.every((answer) => answer.denies) && answers.some((answer) => answer.isFinal);
     return denies && byAll && now - this.since >= this.patience;
   }
 
   private get hasDenial(): boolean {
-    return [...this.words.values()].some((word) => word.denies);
+    return [...this.answers.values()].some((answer) => answer.denies);
   }
 }

@@ -50,6 +50,8 @@ final class Engine {
   }
 
   private static final System.Logger LOG = System.getLogger("holdfast");
+  private static final String UNREACHABLE = "the node {0} cannot be reached: {1}";
+  private static final String BROKEN = "the stream to the node {0} ended: {1}";
   private static final SecureRandom SECRETS = new SecureRandom();
 
   /** A node of which nothing came for so long, though it owes an answer, is pinged, then left. */
@@ -431,14 +433,21 @@ final class Engine {
       }
     } else if (output instanceof Output.Ended ended) {
       String why = ended.words().isEmpty() ? ended.reason().words() : ended.words();
-      tell(System.Logger.Level.WARNING, "the session ended, and with it all its locks: " + why);
+      tell(
+          System.Logger.Level.WARNING,
+          "the session ended, and with it all its locks: {1} ({0})",
+          ended.reason().code(),
+          why);
     }
   }
 
-  /** The program's own handlers may block. */
-  private void tell(System.Logger.Level level, String words) {
+  /**
+   * The program's own handlers may block. They get the fields as parameters, which the format names
+   * as {@code java.text.MessageFormat} does.
+   */
+  private void tell(System.Logger.Level level, String format, Object... fields) {
     if (LOG.isLoggable(level)) {
-      defer(() -> LOG.log(level, words));
+      defer(() -> LOG.log(level, format, fields));
     }
   }
 
@@ -470,7 +479,7 @@ final class Engine {
     } catch (Exception error) {
       // Also what the program's own function for credentials throws.
       Failure failure = Failures.retryable(String.valueOf(error));
-      tell(System.Logger.Level.DEBUG, "the node " + address + " cannot be reached: " + error);
+      tell(System.Logger.Level.DEBUG, UNREACHABLE, address, error.toString());
       posts.add(at -> session.handleConnectFailed(at, Contact.NOT_MADE, failure));
     }
   }
@@ -547,7 +556,7 @@ final class Engine {
               dialledUntil = NEVER;
               session.handleConnectFailed(now, Contact.NOT_MADE, failure);
             } else if (told == stream) {
-              tell(System.Logger.Level.DEBUG, "a stream ended: " + failure.getMessage());
+              tell(System.Logger.Level.DEBUG, BROKEN, told.address(), failure.getMessage());
               session.handleDisconnected(now, failure, isFromNode);
             }
           });
@@ -576,7 +585,7 @@ final class Engine {
 
   private void onConnectFailed(long now, NodeStream told, Contact contact, Failure failure) {
     if (told == dialled) {
-      tell(System.Logger.Level.DEBUG, "a node cannot be reached: " + failure.getMessage());
+      tell(System.Logger.Level.DEBUG, UNREACHABLE, told.address(), failure.getMessage());
       stopDialling();
       session.handleConnectFailed(now, contact, failure);
     }

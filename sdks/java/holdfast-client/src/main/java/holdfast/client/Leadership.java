@@ -3,7 +3,7 @@ package holdfast.client;
 import holdfast.client.core.Hold;
 import java.util.List;
 
-/** The office of a leader: a held lock whose token is the epoch. */
+/** The leadership: a held lock whose token is the epoch. */
 public final class Leadership extends Guard {
   Leadership(Engine engine, List<Hold> holds) {
     super(engine, holds);

@@ -56,12 +56,14 @@ final class NodeStream {
 
   private static final ScheduledExecutorService FAREWELLS = farewells();
 
+  private final String address;
   private final ManagedChannel channel;
   private final ClientCall<ClientFrame, ServerFrame> call;
   private final Listener listener;
   private volatile boolean isConnected;
 
-  private NodeStream(ManagedChannel channel, Listener listener) {
+  private NodeStream(String address, ManagedChannel channel, Listener listener) {
+    this.address = address;
     this.channel = channel;
     this.listener = listener;
     this.call = channel.newCall(LockServiceGrpc.getSessionMethod(), CallOptions.DEFAULT);
@@ -70,7 +72,8 @@ final class NodeStream {
   /** Dials. What becomes of it is told to the listener, but not before this has returned. */
   static NodeStream dial(String address, Security security, Listener listener) throws Exception {
     Metadata headers = security.headers();
-    return new NodeStream(security.channel(address).build(), listener).begin(headers);
+    ManagedChannel channel = security.channel(address).build();
+    return new NodeStream(address, channel, listener).begin(headers);
   }
 
   private NodeStream begin(Metadata headers) {
@@ -88,6 +91,10 @@ final class NodeStream {
     } else if (state != ConnectivityState.SHUTDOWN) {
       channel.notifyWhenStateChanged(state, this::onState);
     }
+  }
+
+  String address() {
+    return address;
   }
 
   boolean hasRoom() {

@@ -14,12 +14,11 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
 import java.time.Duration;
+import java.util.List;
 import java.util.Optional;
-import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
-import java.util.logging.Handler;
 import java.util.logging.LogRecord;
-import java.util.logging.Logger;
+import java.util.logging.SimpleFormatter;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
@@ -94,27 +93,9 @@ class CredentialsTest {
   @Test
   void a_client_whose_token_is_revoked_loses_its_locks_with_its_next_heartbeat() throws Exception {
     Duration ttl = Duration.ofSeconds(6);
-    CompletableFuture<String> logged = new CompletableFuture<>();
-    Handler handler =
-        new Handler() {
-          @Override
-          public void publish(LogRecord record) {
-            if (record.getMessage().contains("the session ended")) {
-              logged.complete(record.getMessage());
-            }
-          }
-
-          @Override
-          public void flush() {}
-
-          @Override
-          public void close() {}
-        };
-    Logger logger = Logger.getLogger("holdfast");
-    logger.addHandler(handler);
     Path file = user("revoked");
-    Client client = client(file).ttl(ttl).build();
-    try {
+    try (LogRecords logged = new LogRecords();
+        Client client = client(file).ttl(ttl).build()) {
       Guard guard = client.lock("revoked").acquire();
       node.command("access", "token", "revoke", Files.readString(file).split("_")[1]);
       long began = System.nanoTime();
@@ -127,11 +108,10 @@ class CredentialsTest {
       assertThrows(UnauthenticatedException.class, client.lock("another")::acquire);
       client.close();
       assertTrue(System.nanoTime() - began < TimeUnit.SECONDS.toNanos(2));
-      String told = logged.get(10, TimeUnit.SECONDS);
-      assertTrue(told.contains("may have been revoked"), told);
-    } finally {
-      logger.removeHandler(handler);
-      client.close();
+      LogRecord record = logged.await("the session ended");
+      assertEquals(List.of("denied"), List.of(record.getParameters()).subList(0, 1));
+      String text = new SimpleFormatter().formatMessage(record);
+      assertTrue(text.contains("may have been revoked") && text.endsWith(" (denied)"), text);
     }
   }
 

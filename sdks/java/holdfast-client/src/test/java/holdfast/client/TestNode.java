@@ -67,6 +67,8 @@ public final class TestNode implements AutoCloseable {
   public void close() {
     process.destroyForcibly();
     process.onExit().join();
-    TestPrograms.delete(directory);
+    if (Files.exists(directory)) {
+      TestPrograms.delete(directory);
+    }
   }
 }

@@ -2,6 +2,7 @@ package holdfast.shedlock;
 
 import holdfast.client.Client;
 import holdfast.client.Guard;
+import holdfast.client.errors.LostException;
 import java.time.Duration;
 import java.util.Optional;
 import java.util.Set;
@@ -72,10 +73,11 @@ public final class HoldfastLockProvider implements ExtensibleLockProvider {
 
     @Override
     protected Optional<SimpleLock> doExtend(LockConfiguration extended) {
-      if (!guard.isHeld()) {
+      try {
+        guard.renew(extended.getLockAtMostFor());
+      } catch (LostException lost) {
         return Optional.empty();
       }
-      guard.renew(extended.getLockAtMostFor());
       return Optional.of(new Held(extended, guard));
     }
   }
