@@ -18,10 +18,10 @@ use holdfast_proto::v1::{self, Failure, Reason, answer, operation};
 use holdfast_service::{Front, Method, Verb};
 use prost::Message;
 use serde_json::json;
-use support::every_method::{Names, call_everything_about, every_operation, with};
+use support::every_method::{Names, call_everything_about, every_operation};
 use support::framed::opening;
-use support::secured::{Secured, bearer, framed_as, grant, new_token, request, right};
-use support::{OnStream, connect, http_request};
+use support::secured::{Secured, bearer, framed_as, grant, new_token, request, right, stream_as};
+use support::{connect, http_request};
 use tokio_stream::StreamExt;
 use tonic::transport::Endpoint;
 
@@ -242,7 +242,9 @@ async fn an_operation_is_refused_on_both_kinds_of_streams_as_its_call_is() {
             assert_eq!(denied, expected, "framed: {words}");
 
             let mut client = connect(&address).await;
-            let mut stream = stream_as(&mut client, &holder.token).await;
+            let mut stream = stream_as(&mut client, &holder.token, opening(0)).await;
+            let frame = stream.next().await.unwrap();
+            assert!(matches!(frame.answers[0].result, Some(answer::Result::Open(_))), "{frame:?}");
             let mut denied = BTreeSet::new();
             for kind in every_operation(names) {
                 let method = method_of(kind.clone());
@@ -258,19 +260,6 @@ async fn an_operation_is_refused_on_both_kinds_of_streams_as_its_call_is() {
             assert_eq!(denied, expected, "gRPC: {words}");
         }
     }
-}
-
-async fn stream_as(client: &mut support::Client, token: &str) -> OnStream {
-    let (frames, requests) = tokio::sync::mpsc::channel(16);
-    let requests = tokio_stream::wrappers::ReceiverStream::new(requests);
-    let header = bearer(token);
-    let asked = with(requests, Some(("authorization", &*header)));
-    let answers = client.session(asked).await.unwrap().into_inner();
-    let mut stream = OnStream { session: String::new(), frames, answers };
-    stream.send(vec![opening(0)]).await;
-    let frame = stream.next().await.unwrap();
-    assert!(matches!(frame.answers[0].result, Some(answer::Result::Open(_))), "{frame:?}");
-    stream
 }
 
 #[tokio::test(flavor = "multi_thread")]
