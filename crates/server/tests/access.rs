@@ -16,10 +16,13 @@ use holdfast_proto::v1::acquire_response::Outcome;
 use holdfast_proto::v1::{self, Failure, Reason, answer, operation};
 use holdfast_server::{AuthMode, bootstrap_token};
 use holdfast_service::{Front, Kind, Method, Verb};
-use support::every_method::{call_everything, with};
+use support::every_method::{Names, call_everything, every_operation, with};
 use support::framed::{FramedClient, Received, acquire, heartbeat, opening, release};
 use support::secured::{Secured, bearer, framed_as, new_token, request, right, stream_as};
-use support::{Client, Cluster, OnStream, connect, eventually, http_request, new_session};
+use support::{
+    Client, Cluster, OnStream, PATIENCE, connect, eventually, http_request, new_session,
+};
+use tokio::time::timeout;
 
 fn grpc_methods() -> impl Iterator<Item = Method> {
     Method::ALL
@@ -78,6 +81,34 @@ fn resuming(session: &str) -> operation::Kind {
         request_id: 1,
         ..Default::default()
     })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_credentials_no_operation_is_answered_on_a_new_stream() {
+    let secured = Secured::start().await;
+    for node in [secured.leader, secured.follower] {
+        let address = secured.cluster.address(node);
+        // A ping opens nothing: the answer says nothing, and the node does not wait longer for a session.
+        let mut pinging = FramedClient::greet(&address).await;
+        pinging.send(plain::PING, &v1::ClientFrame::default()).await;
+        assert_eq!(pinging.next().await, Received::Frame(v1::ServerFrame::default()));
+        let first = [opening(0), resuming(&new_session())];
+        for kind in every_operation(&Names::WALLET).into_iter().chain(first) {
+            let mut framed = FramedClient::greet(&address).await;
+            framed.send(plain::PING, &v1::ClientFrame::default()).await;
+            framed.send(plain::FRAME, &support::framed::frame(vec![kind.clone()])).await;
+            assert_eq!(framed.next().await, Received::Frame(v1::ServerFrame::default()));
+            assert_eq!(framed.reason_of_end().await, Reason::Unauthenticated, "{kind:?}");
+
+            let mut client = connect(&address).await;
+            let frames = tokio_stream::once(support::framed::frame(vec![kind.clone()]));
+            let mut answers = client.session(frames).await.unwrap().into_inner();
+            let first = timeout(PATIENCE, answers.message()).await.expect("no end in time");
+            let reason = first.map_err(|status| Failure::from_status(&status).reason());
+            assert_eq!(reason, Err(Reason::Unauthenticated), "{kind:?}");
+        }
+        assert_eq!(pinging.reason_of_end().await, Reason::InvalidFrame);
+    }
 }
 
 /// Why a node does not open a session for this framed stream.
