@@ -14,7 +14,7 @@ use holdfast_proto::v1::{self, Failure, Reason, operation};
 use holdfast_service::{Caller, Front, Kind, Method, OnBehalfOf, Place, Protocol, Service, Verb};
 use prost::Message;
 use support::every_method::{Names, call_everything, every_operation, with};
-use support::{Cluster, OnStream, PATIENCE, eventually, http_get, new_session};
+use support::{Cluster, OnStream, PATIENCE, eventually, http_get, http_status, new_session};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -243,10 +243,7 @@ async fn every_route_of_the_http_port_passes_the_service() {
             observed.forget();
             let is_stream = matches!(method, Method::HttpLive | Method::HttpEvents);
             if is_stream {
-                let mut socket = TcpStream::connect(&address).await.unwrap();
-                let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\n\r\n");
-                socket.write_all(request.as_bytes()).await.unwrap();
-                timeout(PATIENCE, socket.read_exact(&mut [0; 12])).await.unwrap().unwrap();
+                assert_eq!(http_status(&address, &path, "").await, 200, "{path}");
             } else {
                 let (code, body) = http_get(&address, &path).await;
                 assert_ne!((code, &*body), (403, ""), "{path}");
