@@ -14,7 +14,9 @@ use holdfast_proto::v1::{self, Failure, Reason, operation};
 use holdfast_service::{Caller, Front, Kind, Method, OnBehalfOf, Place, Protocol, Service, Verb};
 use prost::Message;
 use support::every_method::{Names, call_everything, every_operation, with};
-use support::{Cluster, OnStream, PATIENCE, eventually, http_get, http_status, new_session};
+use support::{
+    Cluster, OnStream, PATIENCE, eventually, http_get, http_request, http_status, new_session,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -40,6 +42,12 @@ impl Record {
             }
         }
         passed
+    }
+
+    /// For whichever caller.
+    fn passed_on(&self, protocol: Protocol) -> Vec<(Method, Caller)> {
+        let passed = self.0.lock().unwrap();
+        passed.iter().filter(|(_, caller)| caller.protocol == protocol).cloned().collect()
     }
 }
 
@@ -294,6 +302,32 @@ async fn an_identity_that_a_client_claims_is_refused_and_nothing_is_done() {
     }
     for record in &observed.records {
         assert_eq!(record.take(), BTreeMap::new());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_identity_claimed_on_the_http_port_is_refused_and_nothing_passes_the_service() {
+    let observed = Observed::start().await;
+    for header in ["holdfast-forwarded-by: 2", "holdfast-principal: node:2"] {
+        for node in [observed.leader, observed.follower] {
+            let address = observed.cluster.http_address(node);
+            for method in Method::ALL {
+                let Front::Http(route) = method.row().front else { continue };
+                let path = route.replace("{file}", "style.css").replace("{action}", "break");
+                let verb = match method {
+                    Method::HttpLogin | Method::HttpLogout | Method::HttpAction => "POST",
+                    _ => "GET",
+                };
+                let headers = format!("{header}\r\n");
+                let (code, body) = http_request(&address, verb, &path, &headers, "").await;
+                let (name, _) = header.split_once(':').unwrap();
+                assert!(code == 400 && body.contains(name), "{path}: {code} {body}");
+            }
+        }
+    }
+    for record in &observed.records {
+        let passed = record.passed_on(Protocol::Http);
+        assert!(passed.is_empty(), "{passed:?}");
     }
 }
 
