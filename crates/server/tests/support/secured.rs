@@ -6,7 +6,7 @@ use holdfast_proto::plain;
 use holdfast_proto::v1::access_change::Change;
 use holdfast_proto::v1::access_service_client::AccessServiceClient;
 use holdfast_proto::v1::{self, operation};
-use holdfast_server::{AuthMode, bootstrap_token};
+use holdfast_server::{AuthMode, NodeConfig, bootstrap_token};
 use holdfast_service::Verb;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -58,10 +58,15 @@ pub(crate) fn request(changes: Vec<Change>) -> v1::ChangeAccessRequest {
 
 impl Secured {
     pub(crate) async fn start() -> Secured {
+        Secured::start_with(|_| ()).await
+    }
+
+    pub(crate) async fn start_with(change: impl Fn(&mut NodeConfig)) -> Secured {
         let cluster = Cluster::start_with(3, |config| {
             config.auth.mode = AuthMode::Required;
             // Leaders change when a test wants it, and not because the machine is busy.
             config.election_ticks = 60;
+            change(config);
         });
         let cluster = cluster.await;
         let bootstrap = bootstrap_token(&cluster.configs[0].data_dir).unwrap().to_secret_text();
@@ -81,7 +86,7 @@ impl Secured {
         secured
     }
 
-    async fn find_leader(&self) -> usize {
+    pub(crate) async fn find_leader(&self) -> usize {
         let header = bearer(&self.admin);
         eventually("there is a leader", async || {
             let mut client = self.cluster.client(0).await;
