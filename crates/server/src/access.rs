@@ -88,7 +88,7 @@ pub(crate) fn service(
     let path = bootstrap_token_file(&config.data_dir);
     if durable_file::read(&path)?.is_none() {
         let token = AccessToken::random().map_err(BootstrapError::Random)?;
-        durable_file::replace_secret(&path, &format!("{}\n", token.to_secret_text()))?;
+        durable_file::replace(&path, &format!("{}\n", token.to_secret_text()))?;
         tracing::info!(path = %path.display(), "wrote the token for the first administrator");
     }
     Ok(service.with_bootstrap(bootstrap_token(&config.data_dir)?.digest()))

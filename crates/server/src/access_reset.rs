@@ -75,7 +75,7 @@ pub fn reset_access(
     };
     let path = config.data_dir.join(FILE);
     let damaged = |error: toml::ser::Error| damaged(&path, &error);
-    Ok(durable_file::replace(&path, &toml::to_string(&reset).map_err(damaged)?)?)
+    Ok(durable_file::replace_readable(&path, &toml::to_string(&reset).map_err(damaged)?)?)
 }
 
 fn damaged(path: &Path, error: &impl ToString) -> ResetError {

@@ -30,12 +30,8 @@ pub(crate) fn read(path: &Path) -> Result<Option<String>, FileError> {
     }
 }
 
+/// The user of this process alone can read it.
 pub(crate) fn replace(path: &Path, text: &str) -> Result<(), FileError> {
-    replace_with(path, text, OpenOptions::new())
-}
-
-/// Its owner alone can read it.
-pub(crate) fn replace_secret(path: &Path, text: &str) -> Result<(), FileError> {
     #[cfg(unix)]
     use std::os::unix::fs::OpenOptionsExt;
     #[cfg_attr(not(unix), expect(unused_mut, reason = "there are no modes"))]
@@ -43,6 +39,11 @@ pub(crate) fn replace_secret(path: &Path, text: &str) -> Result<(), FileError> {
     #[cfg(unix)]
     options.mode(0o600);
     replace_with(path, text, options)
+}
+
+/// For what contains no secret, and may be written by root for a node of another user.
+pub(crate) fn replace_readable(path: &Path, text: &str) -> Result<(), FileError> {
+    replace_with(path, text, OpenOptions::new())
 }
 
 fn replace_with(path: &Path, text: &str, mut options: OpenOptions) -> Result<(), FileError> {

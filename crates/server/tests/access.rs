@@ -16,10 +16,13 @@ use holdfast_proto::v1::acquire_response::Outcome;
 use holdfast_proto::v1::{self, Failure, Reason, answer, operation};
 use holdfast_server::{AuthMode, bootstrap_token};
 use holdfast_service::{Front, Kind, Method, Verb};
-use support::every_method::{call_everything, with};
+use support::every_method::{Names, call_everything, every_operation, with};
 use support::framed::{FramedClient, Received, acquire, heartbeat, opening, release};
-use support::secured::{Secured, bearer, framed_as, new_token, request, right};
-use support::{Client, Cluster, connect, eventually, http_request, new_session};
+use support::secured::{Secured, bearer, framed_as, new_token, request, right, stream_as};
+use support::{
+    Client, Cluster, OnStream, PATIENCE, connect, eventually, http_request, new_session,
+};
+use tokio::time::timeout;
 
 fn grpc_methods() -> impl Iterator<Item = Method> {
     Method::ALL
@@ -69,6 +72,42 @@ async fn without_credentials_every_method_is_refused_except_probes() {
             let (code, _) = http_request(&http, verb, &path, "", "").await;
             assert_eq!(code == 401, method.row().verb != Verb::Open, "{path}: {code}");
         }
+    }
+}
+
+fn resuming(session: &str) -> operation::Kind {
+    operation::Kind::Resume(v1::ResumeSessionRequest {
+        session_id: session.to_owned(),
+        request_id: 1,
+        ..Default::default()
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_credentials_no_operation_is_answered_on_a_new_stream() {
+    let secured = Secured::start().await;
+    for node in [secured.leader, secured.follower] {
+        let address = secured.cluster.address(node);
+        // A ping opens nothing: the answer says nothing, and the node does not wait longer for a session.
+        let mut pinging = FramedClient::greet(&address).await;
+        pinging.send(plain::PING, &v1::ClientFrame::default()).await;
+        assert_eq!(pinging.next().await, Received::Frame(v1::ServerFrame::default()));
+        let first = [opening(0), resuming(&new_session())];
+        for kind in every_operation(&Names::WALLET).into_iter().chain(first) {
+            let mut framed = FramedClient::greet(&address).await;
+            framed.send(plain::PING, &v1::ClientFrame::default()).await;
+            framed.send(plain::FRAME, &support::framed::frame(vec![kind.clone()])).await;
+            assert_eq!(framed.next().await, Received::Frame(v1::ServerFrame::default()));
+            assert_eq!(framed.reason_of_end().await, Reason::Unauthenticated, "{kind:?}");
+
+            let mut client = connect(&address).await;
+            let frames = tokio_stream::once(support::framed::frame(vec![kind.clone()]));
+            let mut answers = client.session(frames).await.unwrap().into_inner();
+            let first = timeout(PATIENCE, answers.message()).await.expect("no end in time");
+            let reason = first.map_err(|status| Failure::from_status(&status).reason());
+            assert_eq!(reason, Err(Reason::Unauthenticated), "{kind:?}");
+        }
+        assert_eq!(pinging.reason_of_end().await, Reason::InvalidFrame);
     }
 }
 
@@ -228,6 +267,51 @@ async fn a_stolen_session_id_is_useless_and_no_file_has_it() {
             assert!(!has(&secret) && !has(&reversed) && !has(session.as_bytes()));
         }
     }
+}
+
+/// How a stream is answered that cannot be opened: with a failure, and then with its end.
+async fn answers_of_failed_opening(mut stream: OnStream) -> (Option<Reason>, Reason) {
+    let mut frame = stream.next().await.unwrap();
+    assert_eq!(frame.answers.len(), 1, "{frame:?}");
+    let answer = frame.answers.remove(0).result.unwrap();
+    (reason_of(answer), Failure::from_status(&stream.end().await).reason())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stolen_session_id_opens_no_stream_of_that_session() {
+    let secured = Secured::start().await;
+    let (alice, mallory) = (secured.token("alice", "user").await, secured.token("m", "user").await);
+    let mut client = secured.cluster.client(secured.follower).await;
+    let stolen = open_session(&mut client, &alice).await.unwrap();
+    assert_eq!(take(&mut client, &alice, &stolen, "wallet").await, Ok(true));
+    let (unknown, header) = (Some(Reason::UnknownSession), bearer(&alice));
+    for node in [secured.leader, secured.follower] {
+        let address = secured.cluster.address(node);
+        let mut framed = framed_as(&address, &mallory).await;
+        assert_eq!(reason_of(framed.ask(resuming(&stolen)).await), unknown);
+        assert_eq!(framed.reason_of_end().await, Reason::UnknownSession);
+        let mut client = connect(&address).await;
+        let stream = stream_as(&mut client, &mallory, resuming(&stolen)).await;
+        let ended = answers_of_failed_opening(stream).await;
+        assert_eq!(ended, (unknown, Reason::UnknownSession));
+    }
+    // To open a session under this id gives Mallory a session of its own. Its end is not that of Alice's.
+    let operation::Kind::Open(open) = opening(0) else { panic!() };
+    let open = v1::OpenSessionRequest { session_id: stolen.clone(), ..open };
+    let mut framed = framed_as(&secured.cluster.address(secured.follower), &mallory).await;
+    let opened = framed.ask(operation::Kind::Open(open)).await;
+    assert!(matches!(opened, answer::Result::Open(_)), "{opened:?}");
+    let answer::Result::Acquire(taken) = framed.ask(acquire(2, "wallet")).await else { panic!() };
+    assert!(!matches!(taken.outcome, Some(Outcome::Granted(_))), "{taken:?}");
+    let close = v1::CloseSessionRequest { request_id: 3, ..Default::default() };
+    let closed = framed.ask(operation::Kind::Close(close)).await;
+    assert!(matches!(closed, answer::Result::Close(_)), "{closed:?}");
+    let asked = v1::StatusRequest { name: "wallet".into(), request_id: 0 };
+    let status = client.status(with(asked, Some(("authorization", &*header)))).await.unwrap();
+    assert_eq!(status.into_inner().holder_count, 1);
+    let heartbeat =
+        v1::KeepAliveRequest { session_id: stolen, request_id: 2, ..Default::default() };
+    client.keep_alive(with(heartbeat, Some(("authorization", &*header)))).await.unwrap();
 }
 
 fn files_under(directory: &Path) -> Vec<Vec<u8>> {

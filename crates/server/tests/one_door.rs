@@ -16,7 +16,9 @@ use holdfast_service::{
 };
 use prost::Message;
 use support::every_method::{Names, call_everything, every_operation, with};
-use support::{Cluster, OnStream, PATIENCE, eventually, http_get, new_session};
+use support::{
+    Cluster, OnStream, PATIENCE, eventually, http_get, http_request, http_status, new_session,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -42,6 +44,12 @@ impl Record {
             }
         }
         passed
+    }
+
+    /// For whichever caller.
+    fn passed_on(&self, protocol: Protocol) -> Vec<(Method, Caller)> {
+        let passed = self.0.lock().unwrap();
+        passed.iter().filter(|(_, caller)| caller.protocol == protocol).cloned().collect()
     }
 }
 
@@ -245,10 +253,7 @@ async fn every_route_of_the_http_port_passes_the_service() {
             observed.forget();
             let is_stream = matches!(method, Method::HttpLive | Method::HttpEvents);
             if is_stream {
-                let mut socket = TcpStream::connect(&address).await.unwrap();
-                let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\n\r\n");
-                socket.write_all(request.as_bytes()).await.unwrap();
-                timeout(PATIENCE, socket.read_exact(&mut [0; 12])).await.unwrap().unwrap();
+                assert_eq!(http_status(&address, &path, "").await, 200, "{path}");
             } else {
                 let (code, body) = http_get(&address, &path).await;
                 assert_ne!((code, &*body), (403, ""), "{path}");
@@ -299,6 +304,32 @@ async fn an_identity_that_a_client_claims_is_refused_and_nothing_is_done() {
     }
     for record in &observed.records {
         assert_eq!(record.take(), BTreeMap::new());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_identity_claimed_on_the_http_port_is_refused_and_nothing_passes_the_service() {
+    let observed = Observed::start().await;
+    for header in ["holdfast-forwarded-by: 2", "holdfast-principal: node:2"] {
+        for node in [observed.leader, observed.follower] {
+            let address = observed.cluster.http_address(node);
+            for method in Method::ALL {
+                let Front::Http(route) = method.row().front else { continue };
+                let path = route.replace("{file}", "style.css").replace("{action}", "break");
+                let verb = match method {
+                    Method::HttpLogin | Method::HttpLogout | Method::HttpAction => "POST",
+                    _ => "GET",
+                };
+                let headers = format!("{header}\r\n");
+                let (code, body) = http_request(&address, verb, &path, &headers, "").await;
+                let (name, _) = header.split_once(':').unwrap();
+                assert!(code == 400 && body.contains(name), "{path}: {code} {body}");
+            }
+        }
+    }
+    for record in &observed.records {
+        let passed = record.passed_on(Protocol::Http);
+        assert!(passed.is_empty(), "{passed:?}");
     }
 }
 

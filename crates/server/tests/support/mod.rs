@@ -20,7 +20,7 @@ use holdfast_proto::v1::{
 use holdfast_server::{Address, Node, NodeConfig};
 use holdfast_service::Service;
 use tempfile::TempDir;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
@@ -169,9 +169,40 @@ pub(crate) async fn http_request(
     headers: &str,
     body: &str,
 ) -> (u16, String) {
-    let mut stream = TcpStream::connect(address).await.unwrap();
+    let stream = TcpStream::connect(address).await.unwrap();
+    let answer = http_exchange(stream, address, verb, path, headers, body).await;
+    (answer.code, answer.body)
+}
+
+/// What a node answered on its HTTP port.
+#[derive(Debug)]
+pub(crate) struct HttpAnswer {
+    pub(crate) code: u16,
+    /// The first line and all headers.
+    head: String,
+    pub(crate) body: String,
+}
+
+impl HttpAnswer {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.head.lines().skip(1).find_map(|line| {
+            let (found, value) = line.split_once(':')?;
+            found.eq_ignore_ascii_case(name).then(|| value.trim())
+        })
+    }
+}
+
+/// One request and its whole answer, on a connection of its own.
+pub(crate) async fn http_exchange(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    host: &str,
+    verb: &str,
+    path: &str,
+    headers: &str,
+    body: &str,
+) -> HttpAnswer {
     let request = format!(
-        "{verb} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n{headers}\r\n{body}"
+        "{verb} {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n{headers}\r\n{body}"
     );
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = Vec::new();
@@ -180,7 +211,20 @@ pub(crate) async fn http_request(
     let answer = String::from_utf8(answer).unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
     let code = head.split(' ').nth(1).and_then(|code| code.parse().ok());
-    (code.expect("no HTTP answer"), body.to_owned())
+    let code = code.expect("no HTTP answer");
+    HttpAnswer { code, head: head.to_owned(), body: body.to_owned() }
+}
+
+/// The status of a page that may go on for ever.
+pub(crate) async fn http_status(address: &str, path: &str, headers: &str) -> u16 {
+    const STATUS_LINE: usize = "HTTP/1.1 200".len();
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\n{headers}\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut line = [0; STATUS_LINE];
+    timeout(PATIENCE, stream.read_exact(&mut line)).await.expect("no answer in time").unwrap();
+    let line = std::str::from_utf8(&line).unwrap();
+    line.strip_prefix("HTTP/1.1 ").and_then(|code| code.parse().ok()).expect("no HTTP answer")
 }
 
 pub(crate) async fn connect(address: &str) -> Client {

@@ -3,16 +3,18 @@
 use holdfast_core::Verb as Right;
 use holdfast_proto::AccessToken;
 use holdfast_proto::plain;
-use holdfast_proto::v1;
 use holdfast_proto::v1::access_change::Change;
 use holdfast_proto::v1::access_service_client::AccessServiceClient;
-use holdfast_server::{AuthMode, bootstrap_token};
+use holdfast_proto::v1::{self, operation};
+use holdfast_server::{AuthMode, NodeConfig, bootstrap_token};
 use holdfast_service::Verb;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint};
 
 use super::every_method::with;
 use super::framed::FramedClient;
-use super::{Cluster, eventually};
+use super::{Client, Cluster, OnStream, eventually};
 
 pub(crate) struct Secured {
     pub(crate) cluster: Cluster,
@@ -56,10 +58,15 @@ pub(crate) fn request(changes: Vec<Change>) -> v1::ChangeAccessRequest {
 
 impl Secured {
     pub(crate) async fn start() -> Secured {
+        Secured::start_with(|_| ()).await
+    }
+
+    pub(crate) async fn start_with(change: impl Fn(&mut NodeConfig)) -> Secured {
         let cluster = Cluster::start_with(3, |config| {
             config.auth.mode = AuthMode::Required;
             // Leaders change when a test wants it, and not because the machine is busy.
             config.election_ticks = 60;
+            change(config);
         });
         let cluster = cluster.await;
         let bootstrap = bootstrap_token(&cluster.configs[0].data_dir).unwrap().to_secret_text();
@@ -79,7 +86,7 @@ impl Secured {
         secured
     }
 
-    async fn find_leader(&self) -> usize {
+    pub(crate) async fn find_leader(&self) -> usize {
         let header = bearer(&self.admin);
         eventually("there is a leader", async || {
             let mut client = self.cluster.client(0).await;
@@ -173,4 +180,19 @@ pub(crate) async fn framed_as(address: &str, token: &str) -> FramedClient {
     bytes.extend(token.as_bytes());
     tokio::io::AsyncWriteExt::write_all(&mut framed.socket, &bytes).await.unwrap();
     framed
+}
+
+/// A stream of gRPC that shows this token and begins with this operation.
+pub(crate) async fn stream_as(
+    client: &mut Client,
+    token: &str,
+    first: operation::Kind,
+) -> OnStream {
+    let (frames, requests) = mpsc::channel(16);
+    let header = bearer(token);
+    let asked = with(ReceiverStream::new(requests), Some(("authorization", &*header)));
+    let answers = client.session(asked).await.unwrap().into_inner();
+    let stream = OnStream { session: String::new(), frames, answers };
+    stream.send(vec![first]).await;
+    stream
 }

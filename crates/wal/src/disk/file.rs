@@ -1,9 +1,9 @@
 //! A real directory, held by one process at a time.
 
 use std::cell::RefCell;
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,6 +11,10 @@ use super::uncached::UncachedWriter;
 use super::{Disk, DiskFile};
 
 const LOCK_NAME: &str = "LOCK";
+
+/// The log and the snapshots are for the user of this process alone: they contain what clients said.
+const FILE_MODE: u32 = 0o600;
+const DIRECTORY_MODE: u32 = 0o700;
 
 /// A directory of the file system. The directory stays locked until the last clone is dropped.
 #[derive(Clone, Debug)]
@@ -50,6 +54,7 @@ impl FileDisk {
             .create(true)
             .write(true)
             .truncate(false)
+            .mode(FILE_MODE)
             .open(path.join(LOCK_NAME))
             .map_err(failed)?;
         match lock.try_lock() {
@@ -84,7 +89,7 @@ fn create_durably(path: &Path) -> io::Result<()> {
         _ => Path::new("."),
     };
     create_durably(parent)?;
-    match fs::create_dir(path) {
+    match DirBuilder::new().mode(DIRECTORY_MODE).create(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
@@ -106,8 +111,9 @@ impl Disk for FileDisk {
     }
 
     fn create(&self, name: &str) -> io::Result<OpenFile> {
-        let file =
-            OpenOptions::new().read(true).write(true).create_new(true).open(self.at(name))?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(true).mode(FILE_MODE);
+        let file = options.open(self.at(name))?;
         Ok(OpenFile { file, uncached: RefCell::new(None) })
     }
 
