@@ -41,6 +41,7 @@ const USAGE_ERRORS: &[&str] = &[
     "holdfast acquire a --lease 5s",
     "holdfast release a",
     "holdfast release a --session x --token 7",
+    "holdfast release a --session 000102030405060708090a0b0c0d0e0f --session-file x --token 7",
     "holdfast renew a",
     "holdfast check-token a",
     "holdfast check-token a seven",

@@ -63,6 +63,7 @@ mod renewal_warning;
 mod reopen;
 mod running;
 mod server;
+mod session_arg;
 mod sessions;
 mod set_permits;
 mod signals;

@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use holdfast_client::ReleaseOutcome;
 use holdfast_client::unary::CallError;
-use holdfast_client::{ReleaseOutcome, SessionId};
 use holdfast_proto::v1::Reason;
 use serde::Serialize;
 
@@ -14,6 +14,7 @@ use crate::misuse_hint::ClaimedHold;
 use crate::name;
 use crate::one_shot;
 use crate::output::{self, Show};
+use crate::session_arg::SessionArgs;
 use crate::text::quoted;
 use crate::tier::TierArg;
 use crate::token::{self, TokenArg};
@@ -28,14 +29,14 @@ that of another name or tier; 79 expired: the lock or its session had ended befo
 closes the session.
 
 Examples:
-  holdfast release deploy --session \"$session\" --token \"$token\"")]
+  holdfast release deploy --session \"$session\" --token \"$token\"
+  holdfast release deploy --session-file deploy.session --token \"$token\"")]
 pub(crate) struct ReleaseArgs {
     /// The lock's name.
     #[arg(value_parser = name::parse)]
     name: String,
-    /// The session that `acquire` printed.
-    #[arg(long, value_name = "S")]
-    session: SessionId,
+    #[command(flatten)]
+    session: SessionArgs,
     /// The token that `acquire` printed, or its full form.
     #[arg(long, value_name = "TOKEN", allow_negative_numbers = true, value_parser = TokenArg::parse)]
     token: TokenArg,
@@ -62,6 +63,7 @@ pub(crate) async fn run(args: ReleaseArgs, global: &Global) -> Result<ExitCode, 
     let calls = one_shot::calls(global)?.tier(args.tier.to_tier());
     let id = one_shot::next_call_id();
     let ReleaseArgs { name, session, token, tier } = args;
+    let session = session.id()?;
     let token = token.number_of(&name, tier)?;
     let answer = calls.release(session, id, &name, token).await;
     let claimed = ClaimedHold { calls: &calls, session, tier, name: &name, token };

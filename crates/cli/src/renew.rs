@@ -3,8 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use holdfast_client::SessionId;
-use holdfast_client::unary::{CallError, Unary};
+use holdfast_client::unary::CallError;
 use serde::Serialize;
 
 use crate::break_lock::is_not_held;
@@ -15,6 +14,7 @@ use crate::misuse_hint::ClaimedHold;
 use crate::name;
 use crate::one_shot;
 use crate::output::{self, Show};
+use crate::session_arg::SessionArgs;
 use crate::text::quoted;
 use crate::tier::TierArg;
 use crate::token::{self, TokenArg};
@@ -26,15 +26,15 @@ use crate::token::{self, TokenArg};
 79 the lock has ended.
 
 Examples:
-  holdfast renew deploy --session \"$session\" --token \"$token\""
+  holdfast renew deploy --session \"$session\" --token \"$token\"
+  holdfast renew deploy --session-file deploy.session --token \"$token\""
 )]
 pub(crate) struct RenewArgs {
     /// The lock's name.
     #[arg(value_parser = name::parse)]
     name: String,
-    /// The session that `acquire` printed.
-    #[arg(long, value_name = "S")]
-    session: SessionId,
+    #[command(flatten)]
+    session: SessionArgs,
     /// The token that `acquire` printed, or its full form.
     #[arg(long, value_name = "TOKEN", allow_negative_numbers = true, value_parser = TokenArg::parse)]
     token: TokenArg,
@@ -58,12 +58,11 @@ impl Show for Renewed {
 }
 
 /// The session lives. If it holds what is meant, and not as was said, nothing is lost.
-async fn why_not(error: CallError, calls: &Unary, args: &RenewArgs, token: u64) -> Problem {
-    let RenewArgs { name, session, tier, .. } = args;
-    let claimed = ClaimedHold { calls, session: *session, tier: *tier, name, token };
+async fn why_not(error: CallError, claimed: ClaimedHold<'_>) -> Problem {
+    let ClaimedHold { tier, name, token, .. } = claimed;
     match claimed.find_hint().await {
         Some(hint) => Problem::new(Code::Usage, hint.in_words("renew", name, token)),
-        None if *tier == TierArg::Correctness => Problem::new(
+        None if tier == TierArg::Correctness => Problem::new(
             Code::LockLost,
             format!(
                 "this session does not hold {name} under token {token}: its lease ended, or an operator took it away; \
@@ -76,13 +75,17 @@ async fn why_not(error: CallError, calls: &Unary, args: &RenewArgs, token: u64) 
 }
 
 pub(crate) async fn run(args: RenewArgs, global: &Global) -> Result<ExitCode, Problem> {
-    let token = args.token.number_of(&args.name, args.tier)?;
-    let calls = one_shot::calls(global)?.tier(args.tier.to_tier());
-    let alive = calls.keep_alive(args.session, one_shot::next_request_id()).await?;
+    let RenewArgs { name, session, token, tier } = args;
+    let (session, token) = (session.id()?, token.number_of(&name, tier)?);
+    let calls = one_shot::calls(global)?.tier(tier.to_tier());
+    let alive = calls.keep_alive(session, one_shot::next_request_id()).await?;
     let id = one_shot::next_call_id();
-    let renewed = calls.renew(args.session, id, &args.name, token, None).await;
+    let renewed = calls.renew(session, id, &name, token, None).await;
     let answer = match renewed {
-        Err(error) if is_not_held(&error) => return Err(why_not(error, &calls, &args, token).await),
+        Err(error) if is_not_held(&error) => {
+            let claimed = ClaimedHold { calls: &calls, session, tier, name: &name, token };
+            return Err(why_not(error, claimed).await);
+        }
         renewed => renewed?,
     };
     let until = |end_ms: u64| end_ms.saturating_sub(answer.logical_time_ms);
@@ -92,5 +95,5 @@ pub(crate) async fn run(args: RenewArgs, global: &Global) -> Result<ExitCode, Pr
         end_ms => until(end_ms),
     };
     let remaining_ms = answer.deadline_ms.map_or(session_ms, |own| until(own).min(session_ms));
-    output::show(global.output, &Renewed { name: args.name, token, remaining_ms })
+    output::show(global.output, &Renewed { name, token, remaining_ms })
 }

@@ -75,5 +75,6 @@ pub use offline::{
     BackupWriter, FreezeLine, Inspection, LockLine, MemberLine, NewCluster, NewClusterOptions,
     OfflineError, Recovered, Restored, Survivor, restore,
 };
+pub use private_file::is_readable_by_others;
 pub use shard::{ShardError, StopReason};
 pub use transport::TlsError;

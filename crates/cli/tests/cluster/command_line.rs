@@ -79,6 +79,37 @@ async fn scripts_hold_a_lock_across_commands() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_session_in_a_file_that_only_its_owner_can_read_renews_and_releases_its_lock() {
+    let cluster = Cluster::start(1).await;
+    let acquired = run(&cluster, &["acquire", "job", "--ttl", "60s"]).await;
+    assert!(acquired.status.success(), "{acquired:?}");
+    let lines = text(&acquired.stdout);
+    let value = |key: &str| lines.lines().find_map(|line| line.strip_prefix(key)).unwrap();
+    let (session, token) = (value("session="), value("token="));
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("job.session");
+    std::fs::write(&file, &lines).unwrap();
+    let set_mode = |mode| {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        std::fs::set_permissions(&file, mode).unwrap();
+    };
+    let by_file = ["--session-file", file.to_str().unwrap(), "--token", token];
+    for verb in ["renew", "release"] {
+        let both = [&[verb, "job", "--session", session][..], &by_file].concat();
+        assert_eq!(run(&cluster, &both).await.status.code(), Some(64));
+        set_mode(0o640);
+        let readable = run(&cluster, &[&[verb, "job"][..], &by_file].concat()).await;
+        assert_eq!(readable.status.code(), Some(64), "{readable:?}");
+        assert!(text(&readable.stderr).contains("chmod 600"), "{readable:?}");
+        assert_eq!(cluster.client().status("job").await.holders.len(), 1);
+        set_mode(0o600);
+        let done = run(&cluster, &[&[verb, "job"][..], &by_file].concat()).await;
+        assert!(done.status.success(), "{done:?}");
+    }
+    assert_eq!(cluster.client().status("job").await.holders.len(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn wrong_use_ends_with_64_and_an_unreachable_node_with_69() {
     let cluster = Cluster::start(3).await;
     for args in [

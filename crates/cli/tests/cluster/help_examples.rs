@@ -23,10 +23,15 @@ const NOT_RUN: [&str; 8] = [
 ];
 
 /// What an example needs to be there, and what has to go afterwards. `X` is the rest of the line.
-const SETUPS: [(&str, &str, &str); 18] = [
+const SETUPS: [(&str, &str, &str); 19] = [
     (
         "$session",
         r#"eval "$(holdfast acquire deploy --ttl 5m)""#,
+        "holdfast break deploy --reason over || true",
+    ),
+    (
+        "deploy.session",
+        "(umask 077; holdfast acquire deploy --ttl 5m > deploy.session); . ./deploy.session",
         "holdfast break deploy --reason over || true",
     ),
     ("check-token thumbnails", r#"eval "$(holdfast acquire thumbnails --tier efficiency)""#, ""),
