@@ -96,12 +96,8 @@ pub(super) async fn run(args: LimitsArgs, global: &Global) -> Result<ExitCode, P
         (None, ..) => {}
     }
     let status = calls.cluster_status().await?;
-    let fullness = |group: &&v1::GroupStatus| {
-        let (locks, bytes) = (group.locks, group.table_bytes);
-        percent(locks, group.locks_limit).max(percent(bytes, group.table_bytes_limit))
-    };
     let are_several = status.groups.len() > 1;
-    let group = status.groups.iter().rev().max_by_key(fullness).ok_or_else(|| {
+    let group = fullest(&status.groups).ok_or_else(|| {
         let words = "the node has no group of the lock table; ask another node by --endpoints";
         Problem::new(Code::Unavailable, words.to_owned())
     })?;
@@ -116,6 +112,15 @@ pub(super) async fn run(args: LimitsArgs, global: &Global) -> Result<ExitCode, P
             are_in_force: group.rules_version >= 2,
         },
     )
+}
+
+/// The first of those that are equally full.
+fn fullest(groups: &[v1::GroupStatus]) -> Option<&v1::GroupStatus> {
+    let share = |used: u64, limit: u64| u128::from(used) * 1_000_000_000 / u128::from(limit.max(1));
+    groups.iter().rev().max_by_key(|group| {
+        let locks = share(group.locks, group.locks_limit);
+        locks.max(share(group.table_bytes, group.table_bytes_limit))
+    })
 }
 
 fn percent(used: u64, limit: u64) -> u64 {
@@ -170,5 +175,22 @@ mod tests {
         assert_eq!(size(512), "512 B");
         assert_eq!(size(1 << 30), "1.0 GiB");
         assert_eq!(size(300 * MIB + 512 * KIB), "300.5 MiB");
+    }
+
+    #[test]
+    fn of_several_groups_the_fullest_is_shown_even_if_all_have_much_room() {
+        let group = |group, locks, table_bytes| v1::GroupStatus {
+            group,
+            locks,
+            table_bytes,
+            locks_limit: 1_000_000,
+            table_bytes_limit: GIB,
+            ..Default::default()
+        };
+        let fullest = |groups: &[v1::GroupStatus]| fullest(groups).map(|group| group.group);
+        assert_eq!(fullest(&[group(1, 2, 0), group(2, 3, 0), group(3, 0, 0)]), Some(2));
+        assert_eq!(fullest(&[group(1, 2, 0), group(2, 0, 5 * MIB)]), Some(2));
+        assert_eq!(fullest(&[group(1, 0, 0), group(2, 0, 0)]), Some(1));
+        assert_eq!(fullest(&[]), None);
     }
 }
