@@ -29,11 +29,11 @@ use crate::suspension::Suspensions;
 
 const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
 const RELEASE_PATIENCE: Duration = Duration::from_secs(2);
-/// How long after the grace the companion believes that we kill the command.
+/// How long after the grace the companion kills the command, if we have not.
 const KILL_PATIENCE: Duration = Duration::from_secs(1);
 /// The longest sleep of a task that waits for the end of a lease: timers stand still while the machine sleeps.
 const PAUSE_CHECK_INTERVAL: Duration = Duration::from_millis(250);
-/// The part of a lease that is kept for ending the command, at most.
+/// At most one part in so many of a lease is kept for ending the command.
 const NOTICE_SHARE: u32 = 6;
 /// How often the companion hears from us at most.
 const WORD_INTERVAL_MIN: Duration = Duration::from_millis(10);

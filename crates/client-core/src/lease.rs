@@ -96,7 +96,7 @@ struct HoldLease {
     /// Its deadlines are those of the efficiency tier's clock.
     is_best_effort: bool,
     own_deadline: Option<LogicalTime>,
-    /// How long the hold had to live by itself when it was granted or last renewed.
+    /// How much time the hold had until its own deadline when it was granted or last renewed.
     own_span: Duration,
     unanswered_renewals: BTreeMap<RenewalId, UnansweredRenewal>,
 }

@@ -81,7 +81,8 @@ struct State {
 /// One line of what a companion is told.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
-    /// To be ended if this program dies. It replaces what was told before of the session in its group.
+    /// To be ended if this program dies. It replaces what was told before of a session in the same group of the
+    /// cluster.
     Session(Session),
     /// No session is left to be ended in this group of the cluster.
     NoSession { group: u32 },
@@ -110,7 +111,7 @@ pub struct Session {
     /// When this has passed since the program died, the cluster has ended the session itself.
     pub ttl: Duration,
     pub endpoints: Vec<String>,
-    /// The program reached the nodes by TLS. A companion that does not know how must not show the id.
+    /// The program reached the nodes by TLS. A companion that was not told the TLS settings must not send the id.
     pub has_tls: bool,
 }
 
@@ -145,7 +146,7 @@ impl Companion {
         }
     }
 
-    /// It ends no session that it was told of: they end by themselves, in each group.
+    /// Takes back the sessions that were told: the companion does not end them, their TTL does, in each group.
     pub fn leave_sessions(&self) {
         let groups: Vec<u32> = {
             let state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -181,8 +182,8 @@ impl State {
         let Some((_, pipe)) = &self.running else { return Err(io::ErrorKind::BrokenPipe.into()) };
         let (mut pipe, line) = (pipe, format!("{message}\n"));
         if line.len() > LINE_BYTES_MAX {
-            // Paths of this length are rare. The session ends with its TTL, as without a companion: what this line does
-            // not tell of TLS, the companion does not do without.
+            // Paths of this length are rare. The session ends with its TTL, as without a companion: a companion that
+            // was not told the TLS settings does not connect in plaintext instead.
             return Ok(());
         }
         pipe.write(line.as_bytes()).map(drop)

@@ -8,9 +8,9 @@
 //! at the end of the turn: one list of answers per client stream
 //! ```
 //!
-//! A pass is one way through these lines. A turn of the host's loop has one or more passes, each with at most one write
-//! and one sync: the engine begins another pass as long as the last one wrote something, and then returns
-//! `Step::Rest`.
+//! A pass is one way through these lines from `begin` on. A turn of the host's loop has one or more passes, each with
+//! at most one write and one sync: the engine begins another pass as long as the last one wrote something, and then
+//! returns `Step::Rest`.
 //!
 //! Batching needs no timer in general: while one sync is under way, the host's queue fills, and the next turn takes all
 //! of it as one proposal. Exception: acquires that would only join a queue are delayed by at most 1 ms
@@ -159,7 +159,7 @@ impl<H: Host> Engine<H> {
         }
     }
 
-    /// The time, after the other inputs of the turn.
+    /// Takes in the time. The host calls this once in a turn, after all other inputs.
     pub fn handle_time(&mut self, now: Now) {
         self.now = now;
         if self.heartbeats.is_due(now.monotonic) {

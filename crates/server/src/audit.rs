@@ -1,18 +1,19 @@
 //! The audit file: every event, as a line of JSON.
 //!
-//! It reads the ring of events like any watcher, so no request waits for its disk. If it falls so far behind that
-//! the ring has forgotten what it did not write yet, it says so in a line of its own, with how many are
-//! missing. While much happens it looks every [`LOOK_EVERY`], and then writes all there is. After a restart it goes on behind the last line that it finds, so that what the log brings back is
-//! not written twice.
+//! It reads the ring of events like any watcher, so no request waits for its disk. If it falls so far behind that the
+//! ring has forgotten what it did not write yet, it says so in a line of its own, with how many are missing. While much
+//! happens it looks every [`LOOK_EVERY`], and then writes all there is. After a restart it continues after the last
+//! line of the file, so that events which the replayed log records again are not written twice.
 //!
-//! Besides events it has lines about callers ([`AuditNotes`]): who was denied what, who logged in, and who asked for what
-//! no session does. Lines about sessions say from where their clients came, at the node that they came to.
+//! Besides events it has lines about callers ([`AuditNotes`]): who was denied what, who logged in, and who asked for an
+//! intervention, for a change of the cluster or the policy, or for a snapshot. Lines about sessions say from where
+//! their clients came, at the node that they came to.
 //!
 //! It holds no secret: sessions appear by their public ids, credentials by what is public of them, and what holders say
 //! of themselves (metadata) is left out.
 //!
-//! While it cannot be written, the service may refuse ([`AuditGate`]). Then the node also hands the leadership over:
-//! another node may have a disk.
+//! While it cannot be written, the service may refuse changes, or reads as well ([`AuditGate`]). Then the node also
+//! hands the leadership over: another node may have a disk.
 
 mod file;
 mod json_writer;
@@ -75,7 +76,8 @@ pub(crate) struct Audit {
     events: Arc<EventRing>,
     shard: ShardHandle,
     electorate: watch::Receiver<Electorate>,
-    /// What was found in the file goes up to here. The log that is applied again brings back who voted before.
+    /// The file has everything up to this index. When the log is applied again, the voters up to here are not written
+    /// again.
     found_through: Option<u64>,
     metrics: Arc<Metrics>,
     file: AuditFile,
@@ -83,12 +85,13 @@ pub(crate) struct Audit {
     position: Option<Position>,
     /// The number of the next event, by the ring's own count; none before the first.
     expected: Option<u64>,
-    /// Something that was applied here was never in the ring: a snapshot stood for it.
+    /// Events after this position are no longer in the ring: it forgot them, or a snapshot stands for them. That has no
+    /// line yet.
     skipped_after: Option<Position>,
     lines: Lines,
     notes: Arc<AuditNotes>,
     gate: Arc<AuditGate>,
-    /// The ring forgot events before they were written, and since then it was never caught up with.
+    /// Events are missing in the file, and the writer has not caught up with the ring since.
     has_gap: bool,
     is_last_round: bool,
 }
@@ -182,7 +185,7 @@ impl Audit {
             let mut electorate = self.electorate.clone();
             let notes = Arc::clone(&self.notes);
             let noted = async {
-                // Denials that were only counted are due some time.
+                // Denials that were only counted get a line with their number.
                 let _ = timeout(DENIALS_EVERY, notes.news()).await;
                 sleep(LOOK_EVERY).await;
             };

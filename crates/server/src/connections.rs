@@ -2,11 +2,12 @@
 //! connection, for each address and for the whole port.
 //!
 //! - A connection is *idle* until a request of it has arrived whole, or its session is open, and again when the last
-//!   answer has ended. Idle connections are limited, are timed out, and give way to new ones. So an address that
-//!   opens many and says nothing keeps no client out. Nothing here closes a connection that is in use.
+//!   answer has ended. Idle connections are limited, are timed out, and give way to new ones. So an address that opens
+//!   many and says nothing keeps no client out. No limit closes a connection that is in use; only the end or the
+//!   refusal of its certificate does.
 //! - A request is *unfinished* until it has arrived whole. Unfinished requests are limited in number, and each has a
 //!   deadline ([`RequestBody`]).
-//! - Bytes count from their arrival to the end of the answer. What a message claims to have costs nothing.
+//! - Bytes count from their arrival to the end of the answer. The length that a message announces costs nothing.
 //! - Frames that this node relays between a client and the leader count as long as they wait here: those of the client as
 //!   bytes of requests, those of the leader as answers that are not read.
 //! - Answers that the transport has not written out yet count for their connection, which gets no more of them until
@@ -54,7 +55,8 @@ pub(crate) use self::socket::ClientSocket;
 /// How often it is looked which idle connections have had their time.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// Connections that are closed give their descriptors back in a moment. The reserve covers so many.
+/// Connections that are closed give their descriptors back in a moment. At most so many may still have theirs, which
+/// come out of the reserve.
 const CLOSING_MAX: usize = 32;
 const CLOSING_PAUSE: Duration = Duration::from_millis(5);
 
@@ -70,7 +72,7 @@ pub(crate) struct Connections {
     accepts: Accepts,
 }
 
-/// Whether a certificate counts, by the files that were loaded last.
+/// Whether a certificate is accepted, by the files that were loaded last.
 struct Accepts(Box<dyn Fn(&RemoteCertificate) -> bool + Send + Sync>);
 
 impl std::fmt::Debug for Accepts {
@@ -103,7 +105,7 @@ enum Security {
     Certificate(RemoteCertificate),
 }
 
-/// Bytes of another node's answers that no answer was made of yet.
+/// Bytes that the leader sent for this client, and that this node has not passed on yet.
 #[derive(Debug)]
 pub(crate) struct RelayedBytes {
     connection: Arc<Connection>,
@@ -272,7 +274,8 @@ impl Connections {
     }
 }
 
-/// One who has a network of IPv6 has as many addresses as it likes.
+/// The address by which a client is counted. Of IPv6 it is the network of 64 bits, in which a client can use any
+/// address.
 pub(crate) fn counted_as(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),

@@ -39,13 +39,13 @@ pub struct Stats {
     pub bytes: u64,
 }
 
-/// One append-only log for all Raft groups of a node. (One group runs today.)
+/// One append-only log for all Raft groups of a node. (A configuration file cannot ask for more than one yet.)
 ///
 /// A turn is any number of [`append`](Wal::append), [`set_hard_state`](Wal::set_hard_state),
-/// [`snapshot_written`](Wal::snapshot_written) and [`install_snapshot`](Wal::install_snapshot), then
-/// one [`sync_turn`](Wal::sync_turn). Nothing may be promised that depends on the turn (a vote, an
-/// acknowledgement) before that returned `Ok`; then all of it is durable. After a crash a turn is
-/// there as a whole or not at all. ("Commit" is Raft's word here: the commit index.)
+/// [`snapshot_written`](Wal::snapshot_written) and [`install_snapshot`](Wal::install_snapshot), then one
+/// [`sync_turn`](Wal::sync_turn). Nothing may be promised that depends on the turn (a vote, an acknowledgement) before
+/// `sync_turn` has returned `Ok`; then all of it is durable. After a crash a turn is there as a whole or not at all.
+/// (In this crate, "commit" means Raft's commit index, never a sync of the log.)
 #[derive(Debug)]
 pub struct Wal<D: Disk> {
     store: Store<D>,
@@ -245,7 +245,8 @@ impl<D: Disk> Wal<D> {
     /// dropped, and the next one has the index after the snapshot's. Raft installs a snapshot only if the log does not
     /// contain the snapshot's last entry, so no acknowledged entry after it is lost.
     ///
-    /// From its return on a crash recovers the group with this snapshot, whether or not the open turn is durable.
+    /// Once it has returned, recovery after a crash finds the group with this snapshot, whether or not the open turn is
+    /// durable.
     pub fn install_snapshot<'a>(
         &mut self,
         group: u32,
@@ -286,14 +287,14 @@ impl<D: Disk> Wal<D> {
         self.garbage.get_or_insert_default();
     }
 
-    /// What has become garbage since the last time. Remove it after what was taken before.
+    /// What has become garbage since the last time. First remove what earlier calls returned.
     pub fn take_garbage(&mut self) -> Option<Garbage<D>> {
         let names = std::mem::take(self.garbage.as_mut()?);
         (!names.is_empty()).then(|| Garbage { store: self.store.clone(), names })
     }
 
-    /// Takes over a segment that was prepared ahead of use. Give one only when it is wanted: of two the
-    /// first stays behind as a temporary file until the log is opened again.
+    /// Takes over a segment that was prepared ahead of use. Give one only when it is wanted: a second one replaces the
+    /// first, whose temporary file then stays until the log is opened again.
     pub fn add_spare(&mut self, spare: Spare<D>) {
         self.spare = Some(spare);
     }

@@ -40,7 +40,7 @@ impl World {
         }
     }
 
-    /// Goes on for at most so long, while there is reason to.
+    /// Runs the world while there is reason to, for at most so long.
     fn run_while(&mut self, at_most_us: u64, reason: impl Fn(&World) -> bool) {
         let end = self.now.0 + at_most_us;
         while self.now.0 < end && reason(self) {
@@ -114,7 +114,7 @@ impl World {
         left.into_iter().for_each(|what| self.recorder.violation("leftover", what));
     }
 
-    /// Every member can be asked what it reads.
+    /// No member is ruined. So each can still tell the leader which formats of log entries it reads.
     fn all_members_live(&self) -> bool {
         self.members().count() == self.operator.members.members.len()
     }

@@ -3,11 +3,11 @@
 //! One denial proves little. A node that does not lead may not know the newest credentials yet. A program that renews
 //! its credential may be late by a moment. So a client gives its session up only when
 //! - the latest answer of each known node, if it gave one, is a denial,
-//! - at least one of these denials is final, which is what the leader's is,
+//! - at least one of these denials is final: the leader's is,
 //! - and denials have gone on for [`patience`], without a node that served the session.
 //!
-//! An answer that is older than the patience does not count: the node may say something else by now. The client shows
-//! the credential that it has by then with each attempt, so a new credential needs no rule of its own.
+//! An answer that is older than the patience does not count: the node may say something else by now. With each attempt
+//! the client shows its present credential, so a new credential needs no rule of its own.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub(super) struct Denials {
     patience: Duration,
     /// The latest answer of each known node. It has no other addresses, so leader hints do not make it grow.
     answers: BTreeMap<String, NodeAnswer>,
-    /// When the first of the denials came that have gone on since.
+    /// When the present series of denials began.
     since: Option<LocalTime>,
 }
 

@@ -1,11 +1,10 @@
 //! Grants, and how a lock that became free goes to the next waiter.
 //!
-//! Code that frees a lock only notes the name of the lock. Waiters are granted after the command
-//! has done everything else, so no waiter is granted a lock and ended by the same command. The end
-//! of one hold wakes one waiter, or the run of readers at the head of the queue. A waiter that
-//! cannot be granted any more (its deadline has passed, its session is due or has ended, the policy
-//! forbids it) is removed from the queue, so it never blocks the waiters behind it. (A waiter that
-//! is *passed by* keeps its place.)
+//! Code that frees a lock only notes the name of the lock. Waiters are granted after the command has done everything
+//! else, so a command never grants a lock to a waiter whose wait or session it ends itself. The end of one hold wakes
+//! one waiter, or the run of readers at the head of the queue. A waiter that cannot be granted any more (its deadline
+//! has passed, its session is due or has ended, the policy forbids it) is removed from the queue, so it never blocks
+//! the waiters behind it. (A waiter that is *passed by* keeps its place.)
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -285,7 +284,7 @@ impl LockTable {
         }
     }
 
-    /// Its time has come in all its queues.
+    /// Grants a wait that nothing blocks in any of its queues.
     pub(crate) fn grant_wait(
         &mut self,
         id: SessionId,

@@ -7,7 +7,7 @@
 //! * Its requests get the answers of an ended session ([`answer_of_ended`]). `kill-session` and transfers to the
 //!   session do not find it.
 //! * Each of its holds keeps its lock until an entry ends that hold. Before that entry the table grants the lock to no
-//!   conflicting request. So mutual exclusion is the same at every entry.
+//!   conflicting request. So at no entry are two conflicting holds of one lock held.
 //! * The table grants none of its waits, and extends none of its deadlines.
 //! * The deadlock search ignores its waits.
 //! * Every entry goes on with the sessions that are ending, the earliest first. If there is no other entry, the leader
@@ -238,7 +238,7 @@ impl LockTable {
         }
     }
 
-    /// The answer to a request of a session that is ending: that of one which has ended.
+    /// The answer to a request of a session that is ending: as if the session had already ended.
     pub(crate) fn answer_of_ended(command: &Command, reason: EndReason) -> Outcome {
         match command {
             Command::OpenSession(_) => Outcome::Rejected(Rejection::SessionExists),

@@ -10,12 +10,12 @@ use crate::id::NodeId;
 
 const ORDINARY_ENTRY: u8 = 0;
 
-/// The leader of one term, and when it began to lead.
+/// The leader of one term, and when this node first saw it lead.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LeaderTerm {
     leader: NodeId,
     term: u64,
-    /// By the counted time of this node's clock.
+    /// By `Clock::counted`: this node's time, in which a long stall counts only in part.
     began: Duration,
 }
 

@@ -73,8 +73,8 @@ pub(super) fn all_answers<R>(parts: Parts<R>) -> Result<Vec<R>, Failure> {
     parts.into_iter().map(with_group).collect()
 }
 
-/// What a change in all groups comes to. A group that refuses for the reason `nothing_to_do` has nothing of what the change
-/// is about, so the other groups decide.
+/// What a change in all groups comes to. A group whose refusal satisfies `is_nothing_to_do` has nothing of what the
+/// change is about, so the other groups decide.
 pub(super) fn all_changed<R>(
     parts: Parts<R>,
     is_nothing_to_do: impl Fn(&Failure) -> bool,

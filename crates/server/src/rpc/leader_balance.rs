@@ -1,14 +1,15 @@
 //! Spreads the leaders of the groups over the nodes.
 //!
-//! The leader of the root group watches who leads what. If a node leads at least two groups more than another one, it
-//! asks the leader of one of these groups to hand its leadership over.
+//! The leader of the root group watches who leads what. If a node leads at least two groups more than another one, the
+//! leader of the root group asks that node to hand one of its groups over.
 //!
 //! - One group moves at a time. The next one moves when all groups have a leader again.
 //! - Nothing moves before the leaders have been uneven for [`PATIENCE`]: after a failure, elections come first.
 //! - The root group never moves, because the efficiency tier follows its leader.
-//! - A group that an operator or its own leader handed over stays where it is for some minutes, and the former leader gets
-//!   no other group meanwhile. Such a handover is known by the former leader, which is still connected. If that
-//!   connection ends, the node handed over because it was stopping.
+//! - A group that an operator or its own leader handed over stays where it is for some minutes, and the former leader
+//!   gets no other group meanwhile. A change of leader that was not asked for here counts as such a handover while the
+//!   connection to the former leader stays the same. If that connection ends, the node handed over because it was
+//!   stopping.
 //! - A node that did not take a group over, or did not keep it, is left alone for a while, and longer each time: a
 //!   handover that fails stops its group for up to an election timeout.
 
@@ -51,7 +52,7 @@ struct Leaders {
 /// A number that no other connection has.
 type Connection = u128;
 
-/// A group that was handed over without being asked for.
+/// A group whose leader changed though this node had not asked for it.
 #[derive(Clone, Copy, Debug)]
 struct Pin {
     from: NodeId,
@@ -60,8 +61,8 @@ struct Pin {
 }
 
 impl Leaders {
-    /// The move that makes the leaders more even; none if no two nodes differ by two groups or more. Nodes in `avoided`
-    /// get no group, and groups in `pinned` stay.
+    /// The move that makes the leaders more even; none if no such move is possible, or a group has no leader that is
+    /// known. Nodes in `avoided` get no group, and groups in `pinned` stay.
     fn plan(&self, avoided: &BTreeSet<NodeId>, pinned: &BTreeSet<GroupId>) -> Option<Move> {
         let mut led: BTreeMap<NodeId, Vec<GroupId>> =
             self.can_lead.keys().map(|node| (*node, Vec::new())).collect();
@@ -120,7 +121,7 @@ impl Balance {
         (now.saturating_sub(since) >= PATIENCE).then_some(wanted)
     }
 
-    /// Tells the changes that this asked for from all others.
+    /// Distinguishes the changes that were asked for here from all others, and notes both.
     fn note_changes(&mut self, now: Duration, leaders: &Leaders) {
         let is_over = |since: Duration, time: Duration| now.saturating_sub(since) >= time;
         self.pinned.retain(|_, Pin { from, connection, at }| {
@@ -170,7 +171,8 @@ impl Balance {
         }
     }
 
-    /// A node that gives up several groups at a time does so for one reason.
+    /// Leaves the node alone for a while, and longer each time. A node that is left alone already stays so: if it gives
+    /// up several groups at a time, that has one cause.
     fn avoid(&mut self, now: Duration, node: NodeId) {
         let (until, pause) = self.avoided.get(&node).copied().unwrap_or((now, AVOIDED_FIRST));
         if until <= now {
@@ -205,7 +207,7 @@ pub(crate) async fn keep_balanced(rpc: Rpc, pinned_for: Duration) {
         let moved = cluster::transfer_leadership(&rpc, caller, request).await;
         match &moved {
             Ok(_) => {
-                tracing::info!(%group, %to, "the leader of a group moved, so that all nodes lead as many")
+                tracing::info!(%group, %to, "the leader of a group moved, to spread the leaders over the nodes")
             }
             Err(failure) => {
                 tracing::info!(%group, %to, why = failure.message, "a node did not take over the leadership of a group");
