@@ -60,9 +60,9 @@ impl Groups {
         if self.map.groups().any(|group| group == number) {
             return Ok(GroupId(number));
         }
-        let words = format!(
-            "there is no group {number} in this cluster; open the session in group 1, whose answer has the map of the groups"
-        );
+        let last = self.all().len();
+        let words =
+            format!("there is no group {number} in this cluster: its groups are 1 to {last}");
         let map_epoch = self.map.epoch().0;
         Err(Failure { map_epoch, ..refused(Reason::WrongGroup, words) })
     }

@@ -3,10 +3,12 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use holdfast_client::unary::CallError;
+use holdfast_proto::v1::Reason;
 use serde::Serialize;
 
 use super::add;
-use crate::exit::Problem;
+use crate::exit::{Code, Problem};
 use crate::global::Global;
 use crate::one_shot;
 use crate::output::{self, Show};
@@ -16,7 +18,8 @@ use crate::output::{self, Show};
 /// Clients send waiting calls again by themselves, and keep their places in queues.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit codes: 0 that node leads; 64 it is not a voter; 69 it does not answer.
+    after_help = "Exit codes: 0 that node leads; 64 it is not a voter, or there is no such group;
+69 it does not answer.
 
 Examples:
   holdfast cluster transfer
@@ -45,6 +48,11 @@ impl Show for Transferred {
 
 pub(super) async fn run(args: TransferArgs, global: &Global) -> Result<ExitCode, Problem> {
     let calls = one_shot::calls(global)?.in_group(args.group);
-    let leader = calls.transfer_leadership(args.to).await?;
+    let leader = calls.transfer_leadership(args.to).await.map_err(|error| match error {
+        CallError::Rejected(rejection) if rejection.reason == Reason::WrongGroup => {
+            Problem::new(Code::Usage, rejection.message)
+        }
+        error => error.into(),
+    })?;
     output::show(global.output, &Transferred { leader })
 }

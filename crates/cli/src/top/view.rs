@@ -29,6 +29,7 @@ pub(super) struct View {
     pub(super) busiest_sessions: Vec<SessionLine>,
     pub(super) nodes: Vec<NodeLine>,
     /// What is wrong.
+    #[serde(rename = "trouble")]
     pub(super) read_error: Option<String>,
 }
 
