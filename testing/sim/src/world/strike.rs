@@ -1,8 +1,8 @@
 //! How each fault is done and undone.
 
-use holdfast_replica::NodeId;
+use holdfast_replica::{GroupId, NodeId};
 
-use super::{Due, World};
+use super::{Due, World, index_of};
 use crate::fault::{ActiveFault, FaultKind, QuorumLoss, Undo, partition};
 use crate::history::{RealTime, SlowSpan};
 use crate::network::{Cut, Quality};
@@ -231,15 +231,25 @@ impl World {
     fn lose_group_quorum(&mut self) -> Undo {
         let group = self.any_group();
         self.network.cut_group(group);
-        let (began, is_alone) = (self.now, self.active.is_empty());
+        let is_alone = self.active.is_empty() && self.all_members_run();
+        let began = self.now;
         Undo::MendGroup(QuorumLoss { group, began, is_alone })
+    }
+
+    /// A node whose disk failed, or is damaged, stays down although no fault is active.
+    fn all_members_run(&self) -> bool {
+        self.operator.members.members.keys().all(|member| {
+            let node = self.nodes.get(index_of(*member));
+            node.is_some_and(|node| node.replica(GroupId::FIRST).is_some())
+        })
     }
 
     /// If nothing else was wrong meanwhile, the other groups have served.
     fn check_blast_radius(&mut self, number: u64, loss: QuorumLoss) {
         let QuorumLoss { group: lost, began, is_alone } = loss;
         let lasted_us = self.now.0 - began.0;
-        let is_judged = is_alone && self.faults_begun == number && !self.settling;
+        let is_judged =
+            is_alone && self.faults_begun == number && !self.settling && self.all_members_run();
         if !is_judged || lasted_us < QUORUM_LOSS_MIN_US {
             return;
         }
