@@ -103,8 +103,8 @@ struct Shard {
     leadership: Leaderships,
     elections: BTreeMap<GroupId, LastElection>,
     events: EventRings,
-    /// Whether an audit file or Kafka needs the owners of all sessions after a snapshot was installed: the events that
-    /// named them were skipped.
+    /// Whether this node writes an audit file or sends to Kafka. Then, after a snapshot is installed, the owners of all
+    /// sessions must be sent: the events that named them were skipped.
     tells_owners: bool,
     /// A snapshot was installed, and the owners were not sent yet.
     owners_unknown: bool,
