@@ -123,14 +123,11 @@ pub use builder::ClientBuilder;
 pub use circuit::Circuit;
 pub use client::{Client, host_name};
 pub use connection::NodeChannel;
-pub use efficiency::{
-    Efficiency, EfficiencyCounts, EfficiencyStatus, GuaranteeRequired, InvalidEfficiency, ServedBy,
-    WhenDown,
-};
+pub use efficiency::{Efficiency, EfficiencyCounts, EfficiencyStatus, ServedBy, WhenDown};
 pub use election::{CampaignError, Candidate, Election, Leader, Leadership, Observed, Observer};
 pub use error::{
-    AcquireError, CloseError, ConnectError, ConvertError, EfficiencyDown, NotInThisTier,
-    ProclaimError, ReleaseError, RenewError, TransferError,
+    AcquireError, CloseError, ConnectError, ConvertError, EfficiencyDown, GuaranteeRequired,
+    InvalidEfficiency, NotInThisTier, ProclaimError, ReleaseError, RenewError, TransferError,
 };
 pub use guard::Guard;
 pub use guard_all::GuardAll;

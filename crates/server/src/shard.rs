@@ -7,15 +7,11 @@
 mod digests;
 mod effects;
 mod framed;
-mod inbox;
 mod inputs;
-mod leaderships;
 mod log;
 mod longest_queue;
 mod measure;
 mod observer;
-mod poller;
-mod queue;
 mod start;
 #[cfg(test)]
 mod tests;
@@ -30,29 +26,17 @@ use holdfast_replica::{Fatal, GroupId, NodeId, Replica};
 use holdfast_service::PolicyInForce;
 use thiserror::Error;
 
-pub(crate) use holdfast_engine::{
-    Answer, CallRef, ChangeAnswer, CutOff, Delivery, LiveCall, Query, ReadAnswer, ReadData,
-    STATUS_SHOWN_MAX as SHOWN_ON_STREAM_MAX, StreamKey, Touched, Unavailable, WholeState,
-    to_durable, to_wal_snapshot,
-};
-
 use self::digests::Digests;
 use self::framed::FramedConnections;
-pub(crate) use self::framed::{AfterVisit, Asked, Connection, EndedBy, Visit};
-pub(crate) use self::inbox::{GroupView, Input, OwnTable};
-pub(crate) use self::leaderships::Leaderships;
 use self::log::Log;
 use self::measure::{Levels, SnapshotTimes};
-pub(crate) use self::observer::Deferrable;
 use self::observer::Observer;
-use self::poller::Poller;
-pub(crate) use self::poller::{ROOM, SocketEvents};
-pub(crate) use self::queue::{Inbox, ShardHandle, inbox};
 pub use self::start::ShardError;
 pub(crate) use self::start::{Channels, replica_config, start};
 use crate::boot_clock;
 use crate::efficiency_tier::EfficiencyTier;
 use crate::events::EventRings;
+use crate::inbox::{Inbox, Leaderships, Poller};
 use crate::loop_watchdog::LoopWatchdog;
 use crate::membership::Membership;
 use crate::metrics::Metrics;

@@ -1,6 +1,7 @@
 //! `ShowAccess`, `ChangeAccess`, `WhoAmI`: who may do what.
 
 use holdfast_core::{Outcome, RoleName};
+use holdfast_engine::{Query, ReadAnswer, ReadData};
 use holdfast_proto::failure::rejected;
 use holdfast_proto::v1::access_service_server::AccessService;
 use holdfast_proto::v1::{
@@ -19,7 +20,6 @@ use super::reads::{self, ReadRequest};
 use super::route::Destination;
 use super::unary::CALL_TIMEOUT;
 use super::{Rpc, grpc};
-use crate::shard::{Query, ReadAnswer, ReadData};
 
 impl ReadRequest for ShowAccessRequest {
     const METHOD: Method = Method::ShowAccess;

@@ -10,6 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_core::{Command, LockName, Rejection, RequestId, SessionId};
+use holdfast_engine::{
+    Answer, CallRef, ChangeAnswer, LiveCall, Query, ReadAnswer, ReadData, StreamKey, Touched,
+};
 use holdfast_proto::failure::rejected;
 use holdfast_proto::v1::{Failure, GroupMap};
 use holdfast_replica::{GroupId, HandOverRefusal, Leadership, MembershipChange, NodeId};
@@ -21,12 +24,9 @@ use tokio::time::{sleep, timeout};
 use super::failure::{bug, dropped_by_shard, overloaded, stopping, unavailable, unsure};
 use crate::boot_clock;
 use crate::efficiency_tier::{EfficiencyTier, TierStream};
+use crate::inbox::{Connection, Deferrable, GroupView, Input, OwnTable, ShardHandle};
 use crate::membership::Membership;
 use crate::outbox::{ReplyTo, TaskOutbox};
-use crate::shard::{
-    Answer, CallRef, ChangeAnswer, Connection, Deferrable, GroupView, Input, LiveCall, OwnTable,
-    Query, ReadAnswer, ReadData, ShardHandle, StreamKey, Touched,
-};
 use crate::stopping::Stopping;
 
 /// How long to wait until a quorum confirms that this node leads. After that the node refuses, as
