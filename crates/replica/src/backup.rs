@@ -305,10 +305,7 @@ mod tests {
 
     #[test]
     fn foreign_newer_and_damaged_backups_have_different_errors() {
-        assert_eq!(
-            read_parts(b"PK\x03\x04 a zip archive"),
-            Err(BackupError::Foreign)
-        );
+        assert_eq!(read_parts(b"PK\x03\x04 a zip archive"), Err(BackupError::Foreign));
         assert_eq!(read_parts(b""), Err(BackupError::Foreign));
         let mut newer = file(b"body");
         newer[8] = 3;

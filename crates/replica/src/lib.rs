@@ -60,8 +60,8 @@ pub use membership::{
 };
 pub use replica::{Fatal, HandOverRefusal, Progress, Replica, SnapshotMessage, StartError};
 pub use restore::{
-    BEST_EFFORT_TERM_END, GroupRestoreOptions, GroupRestoreSummary, RestoreError, SalvageError,
-    TOKEN_FLOOR_MAX, TOKENS_PER_TERM_BITS, read_snapshot, restore_group,
+    BEST_EFFORT_TERM_END, GroupRestoreOptions, GroupRestoreSummary, RestoreError, RestoredGroup,
+    SalvageError, TOKEN_FLOOR_MAX, TOKENS_PER_TERM_BITS, read_snapshot, restore_group,
     restore_groups, salvage, snapshot_versions,
 };
 pub use snapshot_body::SnapshotError;

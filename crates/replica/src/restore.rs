@@ -141,37 +141,57 @@ pub fn restore_group(
     group.restore(&options, last_token, closed_for)
 }
 
-/// Restores all groups of a cluster, each as [`restore_group`] does, on one node.
+/// A group of a restored cluster, as its only node begins with it.
+#[derive(Clone, Debug)]
+pub struct RestoredGroup {
+    pub group: GroupId,
+    pub state: SnapshotFile,
+    pub summary: GroupRestoreSummary,
+}
+
+/// Restores all groups of a cluster, each as [`restore_group`] does, on one node. What the groups have to agree about is
+/// the same in all of them:
 ///
-/// The tokens of all groups continue at the same number: the highest that one of them needs. So one number separates
-/// all tokens of two restores. No group grants anything before the longest TTL of the sessions of all groups is over.
+/// * Their tokens continue at the same number: the highest that one of them needs. So one number separates all tokens of
+///   two restores.
+/// * No group grants anything before the longest TTL of the sessions of all groups is over.
+/// * They have the newest policy that one of them had. A group with an older one could take the next generation for one
+///   that another group has already with other content.
 ///
 /// If several groups refuse, the error is of the one with the highest last token: the floor that it demands is high
 /// enough for the others.
 pub fn restore_groups(
     files: &[(GroupId, SnapshotFile)],
     options: &GroupRestoreOptions,
-) -> Result<Vec<(GroupId, SnapshotFile, GroupRestoreSummary)>, (GroupId, RestoreError)> {
-    let mut stored = Vec::with_capacity(files.len());
+) -> Result<Vec<RestoredGroup>, (GroupId, RestoreError)> {
+    let mut groups = Vec::with_capacity(files.len());
     for (id, file) in files {
         let group = StoredGroup::of(file, options).map_err(|error| (*id, error.into()))?;
-        stored.push((*id, group));
+        groups.push((*id, group));
     }
-    stored.sort_by_key(|(id, group)| (Reverse(group.known.last_token), *id));
+    spread_newest_policy(&mut groups);
+    groups.sort_by_key(|(id, group)| (Reverse(group.known.last_token), *id));
     let (mut last_token, mut usual) = (0, Span::ZERO);
-    for (id, group) in &stored {
+    for (id, group) in &groups {
         let continues_at = group.known.last_token_of_new_cluster().map_err(|error| (*id, error))?;
         last_token = last_token.max(continues_at);
         usual = usual.max(group.usual_closed_for());
     }
     let closed_for = options.closed_for.unwrap_or(usual);
-    stored.sort_by_key(|(id, _)| *id);
-    let restored = stored.into_iter().map(|(id, group)| {
-        let (file, summary) =
-            group.restore(options, last_token, closed_for).map_err(|error| (id, error))?;
-        Ok((id, file, summary))
+    groups.sort_by_key(|(id, _)| *id);
+    let restored = groups.into_iter().map(|(group, stored)| {
+        let restored = stored.restore(options, last_token, closed_for);
+        let (state, summary) = restored.map_err(|error| (group, error))?;
+        Ok(RestoredGroup { group, state, summary })
     });
     restored.collect()
+}
+
+fn spread_newest_policy(groups: &mut Vec<(GroupId, StoredGroup)>) {
+    groups.sort_by_key(|(_, group)| group.table.access().generation());
+    if let Some((newest, others)) = groups.split_last_mut() {
+        others.iter_mut().for_each(|(_, group)| group.table.take_newer_policy_of(&newest.1.table));
+    }
 }
 
 /// A group as its snapshot has it.
@@ -183,7 +203,10 @@ struct StoredGroup {
 }
 
 impl StoredGroup {
-    fn of(file: &SnapshotFile, options: &GroupRestoreOptions) -> Result<StoredGroup, SnapshotError> {
+    fn of(
+        file: &SnapshotFile,
+        options: &GroupRestoreOptions,
+    ) -> Result<StoredGroup, SnapshotError> {
         let (membership, table) = read_snapshot(&file.data)?;
         let known = Known {
             last_token: table.last_token(),
@@ -211,10 +234,7 @@ impl StoredGroup {
         let index = index.checked_add(INDEX_LEAP).filter(|index| *index < u64::MAX / 2);
         let index = index.ok_or(RestoreError::IndexesRunOut)?;
         let closed_for = closed_for.max(table.closed_for());
-        #[cfg_attr(
-            not(feature = "planted"),
-            expect(unused_mut, reason = "only a bug changes it")
-        )]
+        #[cfg_attr(not(feature = "planted"), expect(unused_mut, reason = "only a bug changes it"))]
         let mut table_options = holdfast_core::RestoreOptions {
             token_floor: last_token,
             index: LogIndex(index),
@@ -266,10 +286,11 @@ pub fn salvage(config: ReplicaConfig, mut durable: Durable) -> Result<SnapshotFi
 
 #[cfg(test)]
 mod tests {
-    use holdfast_core::Command;
     use holdfast_core::command::OpenSession;
+    use holdfast_core::{AccessChange, ChangeAccess, Command, MapEpoch, Principal, SlotSet};
 
     use super::*;
+    use crate::found::found_group;
 
     const IN_2026: u64 = 1_790_000_000_000;
 
@@ -411,13 +432,19 @@ mod tests {
         let highest = by_clock - 5;
         let files = groups([500, highest, 7]);
         let restored = restore_groups(&files, &terms(1, 0)).unwrap();
-        assert_eq!(restored.iter().map(|(id, ..)| id.0).collect::<Vec<_>>(), [1, 2, 3]);
-        for ((_, made, summary), (_, file)) in restored.iter().zip(&files) {
+        assert_eq!(restored.iter().map(|group| group.group.0).collect::<Vec<_>>(), [1, 2, 3]);
+        for (RestoredGroup { state: made, summary, .. }, (_, file)) in restored.iter().zip(&files) {
             let (membership, table) = read_snapshot(&made.data).unwrap();
             let before = read_snapshot(&file.data).unwrap().1;
             assert_eq!(summary.last_token_before, before.last_token());
-            assert_eq!((summary.last_token, table.last_token()), (highest + (1 << 40), highest + (1 << 40)));
-            assert_eq!((summary.closed_for, table.closed_for()), (Span::from_secs(600), Span::from_secs(600)));
+            assert_eq!(
+                (summary.last_token, table.last_token()),
+                (highest + (1 << 40), highest + (1 << 40))
+            );
+            assert_eq!(
+                (summary.closed_for, table.closed_for()),
+                (Span::from_secs(600), Span::from_secs(600))
+            );
             assert_eq!((summary.ended.sessions, table.session_count()), (1, 0));
             assert_eq!(membership.cluster, Some(ClusterId([9; 16])));
             // By the group's own term.
@@ -437,10 +464,42 @@ mod tests {
         };
         assert_eq!((group, last_token), (GroupId(3), highest));
         for restored in restore_groups(&files, &terms(1, safe)).unwrap() {
-            assert_eq!(restored.2.last_token, safe);
+            assert_eq!(restored.summary.last_token, safe);
         }
         let too_low = restore_groups(&files, &terms(1, middle + 1)).unwrap_err();
         assert!(matches!(too_low, (GroupId(3), RestoreError::FloorTooLow { .. })), "{too_low:?}");
+    }
+
+    /// A group whose policy was changed so many times.
+    fn group_with_policy(generation: u64) -> SnapshotFile {
+        let founded = found_group(&[NodeId(1)], MapEpoch(1), SlotSet::empty());
+        let (membership, mut table) = read_snapshot(&founded.data).unwrap();
+        for number in 1..=generation {
+            let principal = Principal::parse(&format!("token:number-{number}")).unwrap();
+            let change = ChangeAccess {
+                by: "test".into(),
+                identity: None,
+                expected: None,
+                changes: [AccessChange::Ban { principal }].into(),
+                end_sessions: false,
+            };
+            let (index, now) = (LogIndex(1 + number), table.now());
+            let change = Command::ChangeAccess(Box::new(change));
+            table.apply(index, now, change, &mut Vec::new());
+        }
+        assert_eq!(table.access().generation(), generation);
+        let data = snapshot_body::encode(&membership, &table);
+        SnapshotFile { index: 1 + generation, term: 2, data }
+    }
+
+    #[test]
+    fn all_groups_of_a_restored_cluster_have_the_newest_policy_of_the_old_one() {
+        let files = (1..).map(GroupId).zip([1, 3, 0].map(group_with_policy)).collect::<Vec<_>>();
+        for restored in restore_groups(&files, &terms(1, 0)).unwrap() {
+            let (_, table) = read_snapshot(&restored.state.data).unwrap();
+            let policy = table.access();
+            assert_eq!((policy.generation(), policy.banned().count()), (3, 3), "{restored:?}");
+        }
     }
 
     #[test]

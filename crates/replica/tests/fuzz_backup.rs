@@ -29,7 +29,8 @@ const BODIES: Target =
 fn read_files(input: &[Vec<u8>]) {
     for bytes in input {
         if let Ok(parts) = read_parts(bytes) {
-            let spelled = parts.iter().flat_map(|part| [&part.header.encode()[..], part.body].concat());
+            let spelled =
+                parts.iter().flat_map(|part| [&part.header.encode()[..], part.body].concat());
             assert_eq!(spelled.collect::<Vec<u8>>(), *bytes, "it has one spelling");
             for part in parts {
                 read_bodies(&[part.body.to_vec()]);

@@ -18,7 +18,7 @@ use std::time::Duration;
 use holdfast_core::Span;
 use holdfast_replica::{
     BEST_EFFORT_TERM_END, BackupError, GroupId, GroupRestoreOptions, Member, NodeId, RestoreError,
-    SalvageError, SnapshotError, SnapshotFile, TOKENS_PER_TERM_BITS, restore_groups,
+    RestoredGroup, SalvageError, SnapshotError, SnapshotFile, TOKENS_PER_TERM_BITS, restore_groups,
 };
 use holdfast_wal::{DirectoryError, OpenError};
 
@@ -209,15 +209,15 @@ fn restore_all(
         closed_for: Duration::ZERO,
     };
     let mut states = Vec::with_capacity(restored.len());
-    for (group, state, account) in restored {
-        new.sessions_ended += account.ended.sessions;
-        new.holds_ended += account.ended.holds;
-        new.waits_ended += account.ended.waits;
-        new.last_token_before = new.last_token_before.max(account.last_token_before);
-        new.last_token = new.last_token.max(account.last_token);
-        new.closed_for = new.closed_for.max(Duration::from_millis(account.closed_for.as_ms()));
+    for RestoredGroup { group, state, summary } in restored {
+        new.sessions_ended += summary.ended.sessions;
+        new.holds_ended += summary.ended.holds;
+        new.waits_ended += summary.ended.waits;
+        new.last_token_before = new.last_token_before.max(summary.last_token_before);
+        new.last_token = new.last_token.max(summary.last_token);
+        new.closed_for = new.closed_for.max(Duration::from_millis(summary.closed_for.as_ms()));
         if group == GroupId::FIRST {
-            new.last_best_effort_token = last_best_effort_token(account.last_term);
+            new.last_best_effort_token = last_best_effort_token(summary.last_term);
         }
         states.push((group, state));
     }

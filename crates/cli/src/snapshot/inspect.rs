@@ -245,10 +245,7 @@ impl Show for Report {
             self.created, self.created_unix_ms, self.made_by
         );
         let facts = [
-            vec![
-                ("cluster", self.cluster.clone()),
-                ("cluster id", or_unknown(&self.cluster_id)),
-            ],
+            vec![("cluster", self.cluster.clone()), ("cluster id", or_unknown(&self.cluster_id))],
             of_only_group,
             vec![("created", created), ("size", format!("{} bytes", self.bytes))],
             is_right,

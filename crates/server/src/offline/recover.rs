@@ -16,7 +16,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use holdfast_core::LockTable;
+use holdfast_core::LogicalTime;
 use holdfast_replica::{
     ClusterId, GroupId, Membership, NodeId, SnapshotFile, read_snapshot, salvage,
 };
@@ -69,7 +69,7 @@ struct FoundGroup {
     id: GroupId,
     state: SnapshotFile,
     membership: Membership,
-    table: LockTable,
+    logical_time: LogicalTime,
 }
 
 impl FoundState {
@@ -195,8 +195,11 @@ fn found_groups(
             return Err(missing());
         }
         let replica_config = replica_config(config, id, initial_members.to_vec());
-        let state = salvage(replica_config, durable)
-            .map_err(|source| OfflineError::Salvage { group: id, groups, source })?;
+        let state = salvage(replica_config, durable).map_err(|source| OfflineError::Salvage {
+            group: id,
+            groups,
+            source,
+        })?;
         let (membership, table) = read_snapshot(&state.data)
             .map_err(|source| OfflineError::Content { path: path(), source })?;
         let node = config.node_id();
@@ -206,7 +209,7 @@ fn found_groups(
         if !shares.are_slots_of(id, table.ownership()) {
             return Err(OfflineError::OtherShares { path: path(), group: id, groups });
         }
-        found.push(FoundGroup { id, state, membership, table });
+        found.push(FoundGroup { id, state, membership, logical_time: table.now() });
     }
     match logs.first() {
         None => Ok(found),
@@ -245,8 +248,8 @@ fn write_state(path: &Path, found: &FoundState) -> Result<(), OfflineError> {
     let cluster: Option<ClusterId> = found.root.membership.cluster;
     let header = |group: &FoundGroup| {
         let share = (group.id, shares.share_of(group.id));
-        let (name, at) = (&found.identity.cluster, group.table.now());
-        header_of(name, cluster, share, at, &group.state).encode()
+        let name = &found.identity.cluster;
+        header_of(name, cluster, share, group.logical_time, &group.state).encode()
     };
     let mut backup = BackupWriter::begin(path, &header(&found.root))?;
     backup.take(&found.root.state.data)?;
@@ -325,7 +328,10 @@ mod tests {
     /// All groups are the cluster that began with this directory, and nothing of the old one is left in any of them.
     fn assert_recovered(config: &NodeConfig, new: &NewCluster) {
         let identity = start(config).unwrap();
-        assert_eq!((identity.data_dir.to_string(), identity.groups), (new.cluster_id.clone(), GROUPS));
+        assert_eq!(
+            (identity.data_dir.to_string(), identity.groups),
+            (new.cluster_id.clone(), GROUPS)
+        );
         let disk = FileDisk::open(config.data_dir.join(LOG_DIR)).unwrap();
         let options = Options { segment_bytes: config.segment_bytes };
         let (_, logs) = Wal::open(disk, options).unwrap();
@@ -339,7 +345,10 @@ mod tests {
             assert_eq!(membership.configuration.voters.len(), 1);
             assert_eq!(table.last_token(), new.last_token);
             assert!(table.closed_for() >= Span::from_secs(30));
-            assert_eq!((durable.hard_state.term, durable.hard_state.commit), (state.term, state.index));
+            assert_eq!(
+                (durable.hard_state.term, durable.hard_state.commit),
+                (state.term, state.index)
+            );
             assert!(state.term > 1 << 16 && state.index > 1 << 40);
             found.push(group);
         }
@@ -357,7 +366,8 @@ mod tests {
             let recovering = config.data_dir.join(RECOVERING_DIR);
             fs::create_dir(&recovering).unwrap();
             fs::write(recovering.join(STATE_FILE), "a part of it").unwrap();
-            let identity = Identity { groups: GROUPS, ..Identity::random("dev", NodeId(1)).unwrap() };
+            let identity =
+                Identity { groups: GROUPS, ..Identity::random("dev", NodeId(1)).unwrap() };
             let some = states[..written].to_vec();
             init_data_dir(&recovering.join(NEW_DIR), &config, &identity, &some).unwrap();
             let refused = start(&config).unwrap_err();

@@ -156,7 +156,8 @@ mod tests {
 
     #[test]
     fn a_restored_directory_has_as_many_groups_as_the_file() {
-        let (_dir, config, restored) = restore_file(&file(GROUPS, |_| (), |_, state| state), |_| ());
+        let (_dir, config, restored) =
+            restore_file(&file(GROUPS, |_| (), |_, state| state), |_| ());
         let restored = restored.unwrap();
         assert_eq!((restored.new.groups, restored.highest_node), (GROUPS, 3));
         assert_eq!(Identity::groups_in(&config.data_dir), Some(GROUPS));
@@ -204,10 +205,14 @@ mod tests {
         let shares = Groups::with_equal_shares(GROUPS);
         let voters = [1, 2, 3].map(NodeId);
         let of_third = shares.founding_state(GroupId(3), &voters).unwrap();
-        let swapped = file(GROUPS, |_| (), |group, state| match group {
-            GroupId(2) => of_third.clone(),
-            _ => state,
-        });
+        let swapped = file(
+            GROUPS,
+            |_| (),
+            |group, state| match group {
+                GroupId(2) => of_third.clone(),
+                _ => state,
+            },
+        );
         let words = refusal(&swapped, |_| ());
         assert!(words.contains("the lock table of group 2 owns other slots"), "{words}");
     }

@@ -86,8 +86,7 @@ async fn make(
     let share = rpc.membership.groups.share_of(group);
     // Each group notes an id of its own. That of the first group is the cluster's.
     let cluster = if share.is_some() { rpc.membership.now().cluster } else { cluster };
-    let header =
-        header_of(&rpc.membership.cluster, cluster, (group, share), logical_time, &file);
+    let header = header_of(&rpc.membership.cluster, cluster, (group, share), logical_time, &file);
     Ok((header.encode(), file.data))
 }
 
