@@ -187,7 +187,7 @@ pub fn restore_groups(
     restored.collect()
 }
 
-fn spread_newest_policy(groups: &mut Vec<(GroupId, StoredGroup)>) {
+fn spread_newest_policy(groups: &mut [(GroupId, StoredGroup)]) {
     groups.sort_by_key(|(_, group)| group.table.access().generation());
     if let Some((newest, others)) = groups.split_last_mut() {
         others.iter_mut().for_each(|(_, group)| group.table.take_newer_policy_of(&newest.1.table));
