@@ -34,6 +34,8 @@ impl From<&NewClusterArgs> for NewClusterOptions {
 #[derive(Debug, Serialize)]
 pub(crate) struct NewClusterReport {
     cluster_id: String,
+    /// How many Raft groups it has.
+    groups: u32,
     sessions_ended: usize,
     holds_ended: usize,
     waits_ended: usize,
@@ -54,6 +56,7 @@ impl NewClusterReport {
     pub(crate) fn of(new: &NewCluster, highest_node: u64) -> NewClusterReport {
         NewClusterReport {
             cluster_id: new.cluster_id.clone(),
+            groups: new.groups,
             sessions_ended: new.sessions_ended,
             holds_ended: new.holds_ended,
             waits_ended: new.waits_ended,
@@ -86,9 +89,15 @@ impl NewClusterReport {
 
     pub(crate) fn next_steps(&self, config: &str) -> String {
         let next = self.next_node_id;
-        format!(
-            "next:\n  holdfast server --config {config}\n  holdfast cluster add --id {next} ...   (ids below {next} \
-             were used, and stay so)\n"
-        )
+        let add = match self.groups {
+            1 => format!(
+                "  holdfast cluster add --id {next} ...   (ids below {next} were used, and stay so)\n"
+            ),
+            groups => format!(
+                "the cluster has {groups} groups, and this version cannot add nodes to such a cluster yet; ids below \
+                 {next} were used, and stay so\n"
+            ),
+        };
+        format!("next:\n  holdfast server --config {config}\n{add}")
     }
 }

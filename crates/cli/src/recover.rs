@@ -1,10 +1,11 @@
 //! `holdfast recover`: quorum-loss recovery. One node goes on as a new cluster when the majority is lost for good.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use holdfast_server::{NodeConfig, Recovered, Survivor};
+use holdfast_server::{GroupVoters, NodeConfig, Recovered, Survivor};
 use serde::Serialize;
 
 use crate::exit::{Code, Problem};
@@ -111,36 +112,70 @@ pub(crate) async fn run(args: RecoverArgs, global: &Global) -> Result<ExitCode, 
     output::show(global.output, &Report::of(recovered, &config, file))
 }
 
-/// Refuses the recovery if the other voters that answer, together with this node, are a majority: then nothing is lost.
+/// Refuses the recovery if the other voters of a group that answer, together with this node, are a majority: then nothing
+/// of that group is lost.
 async fn refuse_if_majority_lives(
     survivor: &Survivor,
     config: &NodeConfig,
     global: &Global,
 ) -> Result<(), Problem> {
     let calls = one_shot::calls(global)?;
-    let others = survivor.other_voters();
-    let mut alive = Vec::new();
-    for (id, address) in others.iter().filter(|(_, address)| !address.is_empty()) {
+    let groups = survivor.voters();
+    let others: BTreeSet<(u64, &str)> = groups
+        .iter()
+        .flat_map(|group| &group.others)
+        .map(|(id, address)| (*id, address.as_str()))
+        .filter(|(_, address)| !address.is_empty())
+        .collect();
+    let mut alive = BTreeMap::new();
+    for (id, address) in others {
         let view = calls.own_view(address).await;
         let is_it = |view: &holdfast_proto::v1::ClusterStatusResponse| {
-            view.answered_by == *id && view.cluster == config.cluster
+            view.answered_by == id && view.cluster == config.cluster
         };
         // A node that denies the call to this caller does run. It may belong to this cluster, so it counts.
         if view.as_ref().is_some_and(is_it) || calls.is_denied_by(address).await {
-            alive.push(format!("node {id} at {address}"));
+            alive.insert(id, format!("node {id} at {address}"));
         }
     }
-    let own_vote = usize::from(survivor.is_voter());
-    let quorum = (others.len() + own_vote) / 2 + 1;
-    if others.is_empty() || alive.len() + own_vote < quorum {
-        return Ok(());
+    match groups.iter().find_map(|group| living_majority(group, &alive)) {
+        None => Ok(()),
+        Some(nodes) => Err(Problem::new(
+            Code::Usage,
+            format!(
+                "{nodes} still answers, and with this node that is a majority: start this node, and nothing is \
+                 lost. If their data is lost, stop them first"
+            ),
+        )),
     }
-    Err(Problem::new(
-        Code::Usage,
-        format!(
-            "{} still answers, and with this node that is a majority: start this node, and nothing is \
-             lost. If their data is lost, stop them first",
-            alive.join(", ")
-        ),
-    ))
+}
+
+/// The other voters of the group that answer, if they are a majority together with this node.
+fn living_majority(group: &GroupVoters, alive: &BTreeMap<u64, String>) -> Option<String> {
+    let GroupVoters { others, has_own, .. } = group;
+    let alive: Vec<&str> =
+        others.iter().filter_map(|(id, _)| alive.get(id)).map(String::as_str).collect();
+    let own_vote = usize::from(*has_own);
+    let quorum = (others.len() + own_vote) / 2 + 1;
+    (!others.is_empty() && alive.len() + own_vote >= quorum).then(|| alive.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_group_with_a_living_majority_is_enough_for_a_refusal() {
+        let group = |others: &[u64], has_own| GroupVoters {
+            group: 1,
+            others: others.iter().map(|id| (*id, format!("host-{id}:7420"))).collect(),
+            has_own,
+        };
+        let alive = BTreeMap::from([(2, "node 2".to_owned())]);
+        assert_eq!(living_majority(&group(&[2, 3], true), &alive).as_deref(), Some("node 2"));
+        assert_eq!(living_majority(&group(&[2, 3], false), &alive), None, "one of two");
+        assert_eq!(living_majority(&group(&[3, 4], true), &alive), None);
+        assert_eq!(living_majority(&group(&[2, 3, 4, 5], true), &alive), None);
+        assert_eq!(living_majority(&group(&[], true), &alive), None, "it is alone already");
+    }
 }

@@ -1,4 +1,6 @@
-//! A backup: one snapshot of a group as a self-contained file.
+//! A backup: the snapshots of all groups of a cluster, as a self-contained file.
+//!
+//! The file is a sequence of *parts*, one for each group, in the order of their numbers. This is a part:
 //!
 //! ```text
 //! offset  bytes
@@ -12,18 +14,32 @@
 //!
 //! All numbers are little endian. A text is its length (`u16`) and its bytes. The fields contain the length of the body
 //! and its CRC32C, so that a truncated or overlong file is refused.
+//!
+//! A cluster with one group has a file with one part, in format 1. The parts of several groups have format 2. Each says
+//! how many there are, and which slots its group owns; [`parts`] checks that they belong together. A build that knows
+//! format 1 only refuses the file by the version of its first part.
+
+mod parts;
+mod share;
 
 use std::ops::RangeInclusive;
 
-use holdfast_core::LogicalTime;
+use holdfast_core::{LogicalTime, Slot};
 use thiserror::Error;
+
+pub use parts::{BackupPart, PartsCheck, read_parts};
+pub use share::GroupShare;
 
 use crate::id::{ClusterId, GroupId};
 
 const MAGIC: [u8; 8] = *b"HFBACKUP";
-const VERSION: u32 = 1;
+/// Of the file of a cluster with one group.
+const ONE_GROUP_VERSION: u32 = 1;
+/// The newest version that this build reads: of a part of several.
+const VERSION: u32 = 2;
 const FIXED_BYTES: usize = 16;
-const FIELDS_BYTES_MAX: usize = 4_096;
+/// Room for every set of slots.
+const FIELDS_BYTES_MAX: usize = 16_384;
 const TEXT_BYTES_MAX: usize = 256;
 const CHECKSUM_BYTES: usize = 4;
 
@@ -44,6 +60,8 @@ pub struct BackupHeader {
     pub made_by: String,
     pub body_bytes: u64,
     pub body_crc32c: u32,
+    /// None in the file of a cluster with one group.
+    pub share: Option<GroupShare>,
 }
 
 /// Why a file is not a usable backup.
@@ -52,11 +70,24 @@ pub enum BackupError {
     #[error("it is not a snapshot file of holdfast")]
     Foreign,
     #[error(
-        "it was written in format {found}, and this build reads format {VERSION}; use a newer holdfast"
+        "it was written in format {found}, and this build reads formats up to {VERSION}; use a newer holdfast"
     )]
     UnknownVersion { found: u32 },
     #[error("it ends too early: {found} bytes of {expected} are there")]
     Truncated { expected: u64, found: u64 },
+    #[error("it ends too early: {found} of {groups} groups are there")]
+    GroupsMissing { found: u32, groups: u32 },
+    #[error("group {found} is where group {expected} should be")]
+    GroupsOutOfOrder { expected: GroupId, found: GroupId },
+    #[error(
+        "group {group} does not belong to the groups before it: the cluster, the number of its groups, or their \
+         map is another one"
+    )]
+    Unrelated { group: GroupId },
+    #[error("slot {slot} belongs to group {group} and to a group before it")]
+    SlotOwnedTwice { slot: Slot, group: GroupId },
+    #[error("slot {slot} belongs to no group")]
+    SlotWithoutOwner { slot: Slot },
     #[error("it is damaged: {0}")]
     Damaged(&'static str),
 }
@@ -76,9 +107,13 @@ impl BackupHeader {
         put_text(&mut fields, &self.made_by);
         fields.extend(self.body_bytes.to_le_bytes());
         fields.extend(self.body_crc32c.to_le_bytes());
+        if let Some(share) = &self.share {
+            share.write(&mut fields);
+        }
         let mut bytes = Vec::with_capacity(FIXED_BYTES + fields.len() + CHECKSUM_BYTES);
         bytes.extend(MAGIC);
-        bytes.extend(VERSION.to_le_bytes());
+        let version = self.share.as_ref().map_or(ONE_GROUP_VERSION, |_| VERSION);
+        bytes.extend(version.to_le_bytes());
         bytes.extend((fields.len() as u32).to_le_bytes());
         bytes.extend(fields);
         let checksum = crc32c::crc32c(&bytes);
@@ -99,7 +134,7 @@ impl BackupHeader {
         let fixed = bytes.get(..FIXED_BYTES).ok_or_else(|| too_short(FIXED_BYTES))?;
         let (_, mut numbers) = fixed.split_at(MAGIC.len());
         let version = u32::from_le_bytes(take(&mut numbers)?);
-        if version != VERSION {
+        if !(ONE_GROUP_VERSION..=VERSION).contains(&version) {
             return Err(BackupError::UnknownVersion { found: version });
         }
         let length = usize::try_from(u32::from_le_bytes(take(&mut numbers)?)).unwrap_or(usize::MAX);
@@ -113,19 +148,20 @@ impl BackupHeader {
         if u32::from_le_bytes(take(&mut checksum)?) != crc32c::crc32c(checked) {
             return Err(BackupError::Damaged("the checksum of its header is wrong"));
         }
-        let header = BackupHeader::decode_fields(&checked[FIXED_BYTES..])?;
+        let header = BackupHeader::decode_fields(version, &checked[FIXED_BYTES..])?;
         Ok((header, &bytes[whole.len()..]))
     }
 
-    fn decode_fields(mut fields: &[u8]) -> Result<BackupHeader, BackupError> {
+    fn decode_fields(version: u32, mut fields: &[u8]) -> Result<BackupHeader, BackupError> {
         let rest = &mut fields;
         let cluster = take_text(rest, 1..=TEXT_BYTES_MAX)?;
         let [has_id] = take(rest)?;
         let id = ClusterId(take(rest)?);
+        let group = GroupId(u32::from_le_bytes(take(rest)?));
         let header = BackupHeader {
             cluster,
             cluster_id: (has_id == 1).then_some(id),
-            group: GroupId(u32::from_le_bytes(take(rest)?)),
+            group,
             index: u64::from_le_bytes(take(rest)?),
             term: u64::from_le_bytes(take(rest)?),
             logical_time: LogicalTime::from_ms(u64::from_le_bytes(take(rest)?)),
@@ -133,20 +169,15 @@ impl BackupHeader {
             made_by: take_text(rest, 0..=TEXT_BYTES_MAX)?,
             body_bytes: u64::from_le_bytes(take(rest)?),
             body_crc32c: u32::from_le_bytes(take(rest)?),
+            share: match version {
+                ONE_GROUP_VERSION => None,
+                _ => Some(GroupShare::read(rest, group)?),
+            },
         };
         if !rest.is_empty() || has_id > 1 {
             return Err(BackupError::Damaged("its header says what no header says"));
         }
         Ok(header)
-    }
-
-    /// Returns the header and the body of a whole file.
-    pub fn decode_file(bytes: &[u8]) -> Result<(BackupHeader, &[u8]), BackupError> {
-        let (header, body) = BackupHeader::decode(bytes)?;
-        let mut check = BodyCheck::default();
-        check.take(body);
-        check.end(&header)?;
-        Ok((header, body))
     }
 }
 
@@ -231,6 +262,7 @@ mod tests {
             made_by: "0.1.0".into(),
             body_bytes: check.bytes(),
             body_crc32c: check.crc32c(),
+            share: None,
         };
         assert_eq!(BackupHeader::decode(&header.encode()), Ok((header.clone(), &[][..])));
         [&header.encode()[..], body].concat()
@@ -239,9 +271,10 @@ mod tests {
     #[test]
     fn a_backup_is_read_back_as_written() {
         let file = file(b"the body");
-        let (header, body) = BackupHeader::decode_file(&file).unwrap();
+        let parts = read_parts(&file).unwrap();
+        let [BackupPart { header, body }] = &parts[..] else { panic!("{parts:?}") };
         assert_eq!(
-            (header.index, header.cluster.as_str(), body),
+            (header.index, header.cluster.as_str(), *body),
             (4_711, "prod", &b"the body"[..])
         );
     }
@@ -253,7 +286,7 @@ mod tests {
             for flip in [1, 0x80, 0xff] {
                 let mut bad = good.clone();
                 bad[at] ^= flip;
-                assert!(BackupHeader::decode_file(&bad).is_err(), "byte {at} with {flip:#x}");
+                assert!(read_parts(&bad).is_err(), "byte {at} with {flip:#x}");
             }
         }
     }
@@ -262,24 +295,21 @@ mod tests {
     fn a_truncated_or_overlong_backup_is_detected() {
         let good = file(b"some body of a snapshot");
         for length in 0..good.len() {
-            assert!(BackupHeader::decode_file(&good[..length]).is_err(), "{length} bytes");
+            assert!(read_parts(&good[..length]).is_err(), "{length} bytes");
         }
-        let words = BackupHeader::decode_file(&good[..good.len() - 1]).unwrap_err().to_string();
+        let words = read_parts(&good[..good.len() - 1]).unwrap_err().to_string();
         assert!(words.contains("22 bytes of 23"), "{words}");
         let longer = [&good[..], b"!"].concat();
-        assert!(BackupHeader::decode_file(&longer).is_err());
+        assert!(read_parts(&longer).is_err());
     }
 
     #[test]
     fn foreign_newer_and_damaged_backups_have_different_errors() {
-        assert_eq!(
-            BackupHeader::decode_file(b"PK\x03\x04 a zip archive"),
-            Err(BackupError::Foreign)
-        );
-        assert_eq!(BackupHeader::decode_file(b""), Err(BackupError::Foreign));
+        assert_eq!(read_parts(b"PK\x03\x04 a zip archive"), Err(BackupError::Foreign));
+        assert_eq!(read_parts(b""), Err(BackupError::Foreign));
         let mut newer = file(b"body");
-        newer[8] = 2;
-        let words = BackupHeader::decode_file(&newer).unwrap_err().to_string();
-        assert!(words.contains("format 2") && words.contains("newer holdfast"), "{words}");
+        newer[8] = 3;
+        let words = read_parts(&newer).unwrap_err().to_string();
+        assert!(words.contains("format 3") && words.contains("newer holdfast"), "{words}");
     }
 }

@@ -46,7 +46,9 @@ mod replica;
 mod restore;
 mod snapshot_body;
 
-pub use backup::{BackupError, BackupHeader, BodyCheck};
+pub use backup::{
+    BackupError, BackupHeader, BackupPart, BodyCheck, GroupShare, PartsCheck, read_parts,
+};
 pub use config::ReplicaConfig;
 pub use consensus::MessageError;
 pub use effect::{Effect, Leadership, Outgoing, Ticket, Turn, Unavailable};
@@ -58,8 +60,8 @@ pub use membership::{
 };
 pub use replica::{Fatal, HandOverRefusal, Progress, Replica, SnapshotMessage, StartError};
 pub use restore::{
-    BEST_EFFORT_TERM_END, GroupRestoreOptions, GroupRestoreSummary, RestoreError, SalvageError,
-    TOKEN_FLOOR_MAX, TOKENS_PER_TERM_BITS, read_snapshot, restore_group, salvage,
-    snapshot_versions,
+    BEST_EFFORT_TERM_END, GroupRestoreOptions, GroupRestoreSummary, RestoreError, RestoredGroup,
+    SalvageError, TOKEN_FLOOR_MAX, TOKENS_PER_TERM_BITS, read_snapshot, restore_group,
+    restore_groups, salvage, snapshot_versions,
 };
 pub use snapshot_body::SnapshotError;

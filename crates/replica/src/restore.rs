@@ -8,12 +8,14 @@
 
 mod numbers;
 
+use std::cmp::Reverse;
+
 use bytes::Bytes;
 use holdfast_core::{Limits, LockTable, LogIndex, RestoreSummary, Span};
 use thiserror::Error;
 
 use crate::config::ReplicaConfig;
-use crate::id::{ClusterId, NodeId};
+use crate::id::{ClusterId, GroupId, NodeId};
 use crate::log_store::{Durable, SnapshotFile};
 use crate::membership::{Configuration, Member, Membership};
 use crate::replica::{Fatal, Replica, StartError};
@@ -133,48 +135,133 @@ pub fn restore_group(
     file: &SnapshotFile,
     options: GroupRestoreOptions,
 ) -> Result<(SnapshotFile, GroupRestoreSummary), RestoreError> {
-    let (mut membership, mut table) = read_snapshot(&file.data)?;
-    let known = Known {
-        last_token: table.last_token(),
-        term: file.term,
-        clock_unix_ms: options.clock_unix_ms,
-        written_unix_ms: options.written_unix_ms,
-        token_floor: options.token_floor,
-    };
-    let last_token = known.last_token_of_new_cluster()?;
-    let last_term = known.last_term_of_new_cluster()?;
-    let index = file.index.checked_add(INDEX_LEAP).filter(|index| *index < u64::MAX / 2);
-    let index = index.ok_or(RestoreError::IndexesRunOut)?;
-    let usual = table.longest_ttl().unwrap_or(USUAL_TTL).max(USUAL_TTL);
-    let closed_for = options.closed_for.unwrap_or(usual).max(table.closed_for());
-    #[cfg_attr(not(feature = "planted"), expect(unused_mut, reason = "only a bug changes it"))]
-    let mut table_options = holdfast_core::RestoreOptions {
-        token_floor: last_token,
-        index: LogIndex(index),
-        closed_for,
-        by: options.by.into(),
-        reason: options.reason.into(),
-    };
-    #[cfg(feature = "planted")]
-    if crate::planted::Bug::RestoreOpensAtOnce.is_active() {
-        table_options.closed_for = Span::ZERO;
+    let group = StoredGroup::of(file, &options)?;
+    let last_token = group.known.last_token_of_new_cluster()?;
+    let closed_for = options.closed_for.unwrap_or(group.usual_closed_for());
+    group.restore(&options, last_token, closed_for)
+}
+
+/// A group of a restored cluster, as its only node begins with it.
+#[derive(Clone, Debug)]
+pub struct RestoredGroup {
+    pub group: GroupId,
+    pub state: SnapshotFile,
+    pub summary: GroupRestoreSummary,
+}
+
+/// Restores all groups of a cluster, each as [`restore_group`] does, on one node. What the groups have to agree about is
+/// the same in all of them:
+///
+/// * Their tokens continue at the same number: the highest that one of them needs. So one number separates all tokens of
+///   two restores.
+/// * No group grants anything before the longest TTL of the sessions of all groups is over.
+/// * They have the newest policy that one of them had. A group with an older one could take the next generation for one
+///   that another group has already with other content.
+///
+/// If several groups refuse, the error is of the one with the highest last token: the floor that it demands is high
+/// enough for the others.
+pub fn restore_groups(
+    files: &[(GroupId, SnapshotFile)],
+    options: &GroupRestoreOptions,
+) -> Result<Vec<RestoredGroup>, (GroupId, RestoreError)> {
+    let mut groups = Vec::with_capacity(files.len());
+    for (id, file) in files {
+        let group = StoredGroup::of(file, options).map_err(|error| (*id, error.into()))?;
+        groups.push((*id, group));
     }
-    let ended = table.reset_for_restore(table_options);
-    membership.cluster = Some(options.cluster);
-    membership.set_configuration(Configuration::of_voters(&[options.node]));
-    membership.members.insert(options.node, options.member);
-    let data: Bytes = snapshot_body::encode(&membership, &table);
-    let made = SnapshotFile { index, term: last_term, data };
-    let (last_token_before, last_term_before) = (known.last_token, known.term);
-    let summary = GroupRestoreSummary {
-        ended,
-        last_token_before,
-        last_token,
-        last_term_before,
-        last_term,
-        closed_for,
-    };
-    Ok((made, summary))
+    spread_newest_policy(&mut groups);
+    groups.sort_by_key(|(id, group)| (Reverse(group.known.last_token), *id));
+    let (mut last_token, mut usual) = (0, Span::ZERO);
+    for (id, group) in &groups {
+        let continues_at = group.known.last_token_of_new_cluster().map_err(|error| (*id, error))?;
+        last_token = last_token.max(continues_at);
+        usual = usual.max(group.usual_closed_for());
+    }
+    let closed_for = options.closed_for.unwrap_or(usual);
+    groups.sort_by_key(|(id, _)| *id);
+    let restored = groups.into_iter().map(|(group, stored)| {
+        let restored = stored.restore(options, last_token, closed_for);
+        let (state, summary) = restored.map_err(|error| (group, error))?;
+        Ok(RestoredGroup { group, state, summary })
+    });
+    restored.collect()
+}
+
+fn spread_newest_policy(groups: &mut [(GroupId, StoredGroup)]) {
+    groups.sort_by_key(|(_, group)| group.table.access().generation());
+    if let Some((newest, others)) = groups.split_last_mut() {
+        others.iter_mut().for_each(|(_, group)| group.table.take_newer_policy_of(&newest.1.table));
+    }
+}
+
+/// A group as its snapshot has it.
+struct StoredGroup {
+    index: u64,
+    membership: Membership,
+    table: LockTable,
+    known: Known,
+}
+
+impl StoredGroup {
+    fn of(
+        file: &SnapshotFile,
+        options: &GroupRestoreOptions,
+    ) -> Result<StoredGroup, SnapshotError> {
+        let (membership, table) = read_snapshot(&file.data)?;
+        let known = Known {
+            last_token: table.last_token(),
+            term: file.term,
+            clock_unix_ms: options.clock_unix_ms,
+            written_unix_ms: options.written_unix_ms,
+            token_floor: options.token_floor,
+        };
+        Ok(StoredGroup { index: file.index, membership, table, known })
+    }
+
+    /// For how long nothing is granted unless the operator says otherwise.
+    fn usual_closed_for(&self) -> Span {
+        self.table.longest_ttl().unwrap_or(USUAL_TTL).max(USUAL_TTL)
+    }
+
+    fn restore(
+        self,
+        options: &GroupRestoreOptions,
+        last_token: u64,
+        closed_for: Span,
+    ) -> Result<(SnapshotFile, GroupRestoreSummary), RestoreError> {
+        let StoredGroup { index, mut membership, mut table, known } = self;
+        let last_term = known.last_term_of_new_cluster()?;
+        let index = index.checked_add(INDEX_LEAP).filter(|index| *index < u64::MAX / 2);
+        let index = index.ok_or(RestoreError::IndexesRunOut)?;
+        let closed_for = closed_for.max(table.closed_for());
+        #[cfg_attr(not(feature = "planted"), expect(unused_mut, reason = "only a bug changes it"))]
+        let mut table_options = holdfast_core::RestoreOptions {
+            token_floor: last_token,
+            index: LogIndex(index),
+            closed_for,
+            by: options.by.as_str().into(),
+            reason: options.reason.as_str().into(),
+        };
+        #[cfg(feature = "planted")]
+        if crate::planted::Bug::RestoreOpensAtOnce.is_active() {
+            table_options.closed_for = Span::ZERO;
+        }
+        let ended = table.reset_for_restore(table_options);
+        membership.cluster = Some(options.cluster);
+        membership.set_configuration(Configuration::of_voters(&[options.node]));
+        membership.members.insert(options.node, options.member.clone());
+        let data: Bytes = snapshot_body::encode(&membership, &table);
+        let made = SnapshotFile { index, term: last_term, data };
+        let summary = GroupRestoreSummary {
+            ended,
+            last_token_before: known.last_token,
+            last_token,
+            last_term_before: known.term,
+            last_term,
+            closed_for,
+        };
+        Ok((made, summary))
+    }
 }
 
 /// The state of a node whose peers are lost. All entries of its log count, committed or not. An entry that was never
@@ -199,10 +286,11 @@ pub fn salvage(config: ReplicaConfig, mut durable: Durable) -> Result<SnapshotFi
 
 #[cfg(test)]
 mod tests {
-    use holdfast_core::Command;
     use holdfast_core::command::OpenSession;
+    use holdfast_core::{AccessChange, ChangeAccess, Command, MapEpoch, Principal, SlotSet};
 
     use super::*;
+    use crate::found::found_group;
 
     const IN_2026: u64 = 1_790_000_000_000;
 
@@ -304,5 +392,121 @@ mod tests {
         let longer =
             GroupRestoreOptions { closed_for: Some(Span::from_secs(900)), ..terms(1, floor) };
         assert_eq!(restore_group(&once, longer).unwrap().1.closed_for, Span::from_secs(900));
+    }
+
+    /// A group with the last token `last_token` and one session with this TTL.
+    fn group_with(last_token: u64, ttl: Span) -> SnapshotFile {
+        let (membership, mut table) = read_snapshot(&old().data).unwrap();
+        let options = holdfast_core::RestoreOptions {
+            token_floor: last_token,
+            index: LogIndex(50),
+            closed_for: Span::ZERO,
+            by: "test".into(),
+            reason: "test".into(),
+        };
+        table.reset_for_restore(options);
+        let open = OpenSession {
+            session: holdfast_core::SessionId(77),
+            public: holdfast_core::PublicSessionId(77),
+            ttl,
+            linger: ttl,
+            owner: Default::default(),
+            identity: None,
+            stream: None,
+        };
+        let now = table.now();
+        table.apply(LogIndex(51), now, Command::OpenSession(open), &mut Vec::new());
+        let data = snapshot_body::encode(&membership, &table);
+        SnapshotFile { index: 51, term: last_token % 7, data }
+    }
+
+    fn groups(last_tokens: [u64; 3]) -> Vec<(GroupId, SnapshotFile)> {
+        let ttls = [60, 600, 90].map(Span::from_secs);
+        let files = last_tokens.into_iter().zip(ttls).map(|(last, ttl)| group_with(last, ttl));
+        (1..).map(GroupId).zip(files).collect()
+    }
+
+    #[test]
+    fn all_groups_continue_above_the_tokens_that_each_of_them_can_have_granted() {
+        let by_clock = IN_2026 << 20;
+        let highest = by_clock - 5;
+        let files = groups([500, highest, 7]);
+        let restored = restore_groups(&files, &terms(1, 0)).unwrap();
+        assert_eq!(restored.iter().map(|group| group.group.0).collect::<Vec<_>>(), [1, 2, 3]);
+        for (RestoredGroup { state: made, summary, .. }, (_, file)) in restored.iter().zip(&files) {
+            let (membership, table) = read_snapshot(&made.data).unwrap();
+            let before = read_snapshot(&file.data).unwrap().1;
+            assert_eq!(summary.last_token_before, before.last_token());
+            assert_eq!(
+                (summary.last_token, table.last_token()),
+                (highest + (1 << 40), highest + (1 << 40))
+            );
+            assert_eq!(
+                (summary.closed_for, table.closed_for()),
+                (Span::from_secs(600), Span::from_secs(600))
+            );
+            assert_eq!((summary.ended.sessions, table.session_count()), (1, 0));
+            assert_eq!(membership.cluster, Some(ClusterId([9; 16])));
+            // By the group's own term.
+            let (alone, _) = restore_group(file, terms(1, highest + 1)).unwrap();
+            assert_eq!((made.term, made.index), (file.term + (1 << 16), alone.index));
+            assert_eq!(summary.last_term, made.term);
+        }
+    }
+
+    #[test]
+    fn a_floor_that_a_refusal_calls_safe_is_safe_for_all_groups() {
+        let (middle, highest) = (3_000_000_000_000_000_000, 4_000_000_000_000_000_000);
+        let files = groups([middle, 500, highest]);
+        let (group, error) = restore_groups(&files, &terms(1, 0)).unwrap_err();
+        let RestoreError::ClockBelowTokens { last_token, safe, .. } = error else {
+            panic!("{error}")
+        };
+        assert_eq!((group, last_token), (GroupId(3), highest));
+        for restored in restore_groups(&files, &terms(1, safe)).unwrap() {
+            assert_eq!(restored.summary.last_token, safe);
+        }
+        let too_low = restore_groups(&files, &terms(1, middle + 1)).unwrap_err();
+        assert!(matches!(too_low, (GroupId(3), RestoreError::FloorTooLow { .. })), "{too_low:?}");
+    }
+
+    /// A group whose policy was changed so many times.
+    fn group_with_policy(generation: u64) -> SnapshotFile {
+        let founded = found_group(&[NodeId(1)], MapEpoch(1), SlotSet::empty());
+        let (membership, mut table) = read_snapshot(&founded.data).unwrap();
+        for number in 1..=generation {
+            let principal = Principal::parse(&format!("token:number-{number}")).unwrap();
+            let change = ChangeAccess {
+                by: "test".into(),
+                identity: None,
+                expected: None,
+                changes: [AccessChange::Ban { principal }].into(),
+                end_sessions: false,
+            };
+            let (index, now) = (LogIndex(1 + number), table.now());
+            let change = Command::ChangeAccess(Box::new(change));
+            table.apply(index, now, change, &mut Vec::new());
+        }
+        assert_eq!(table.access().generation(), generation);
+        let data = snapshot_body::encode(&membership, &table);
+        SnapshotFile { index: 1 + generation, term: 2, data }
+    }
+
+    #[test]
+    fn all_groups_of_a_restored_cluster_have_the_newest_policy_of_the_old_one() {
+        let files = (1..).map(GroupId).zip([1, 3, 0].map(group_with_policy)).collect::<Vec<_>>();
+        for restored in restore_groups(&files, &terms(1, 0)).unwrap() {
+            let (_, table) = read_snapshot(&restored.state.data).unwrap();
+            let policy = table.access();
+            assert_eq!((policy.generation(), policy.banned().count()), (3, 3), "{restored:?}");
+        }
+    }
+
+    #[test]
+    fn a_group_that_cannot_be_read_is_named() {
+        let mut files = groups([1, 2, 3]);
+        files[1].1.data = Bytes::from_static(b"not a snapshot");
+        let refused = restore_groups(&files, &terms(1, 0)).unwrap_err();
+        assert!(matches!(refused, (GroupId(2), RestoreError::Snapshot(_))), "{refused:?}");
     }
 }

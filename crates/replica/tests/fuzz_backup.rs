@@ -8,10 +8,10 @@
 #[path = "../../../fuzz/support.rs"]
 mod support;
 
-use holdfast_core::{LogicalTime, Span};
+use holdfast_core::{LogicalTime, MapEpoch, SLOTS, Slot, SlotSet, Span};
 use holdfast_replica::{
-    BackupHeader, BodyCheck, ClusterId, GroupId, GroupRestoreOptions, Member, NodeId, SnapshotFile,
-    read_snapshot, restore_group, snapshot_versions,
+    BackupHeader, BodyCheck, ClusterId, GroupId, GroupRestoreOptions, GroupShare, Member, NodeId,
+    SnapshotFile, found_group, read_parts, read_snapshot, restore_group, snapshot_versions,
 };
 use proptest::prelude::*;
 use support::{Target, cases};
@@ -28,9 +28,13 @@ const BODIES: Target =
 
 fn read_files(input: &[Vec<u8>]) {
     for bytes in input {
-        if let Ok((header, body)) = BackupHeader::decode_file(bytes) {
-            assert_eq!([&header.encode()[..], body].concat(), *bytes, "it has one spelling");
-            read_bodies(&[body.to_vec()]);
+        if let Ok(parts) = read_parts(bytes) {
+            let spelled =
+                parts.iter().flat_map(|part| [&part.header.encode()[..], part.body].concat());
+            assert_eq!(spelled.collect::<Vec<u8>>(), *bytes, "it has one spelling");
+            for part in parts {
+                read_bodies(&[part.body.to_vec()]);
+            }
         }
     }
 }
@@ -63,12 +67,28 @@ fn terms(node: NodeId) -> GroupRestoreOptions {
 }
 
 fn file(body: &[u8]) -> Vec<u8> {
+    part(GroupId(1), None, body)
+}
+
+/// Of three groups, each with its own part of the slots.
+fn file_of_groups() -> Vec<u8> {
+    let parts = (1..=3).flat_map(|group| {
+        let owned = (0..SLOTS).filter(|slot| u32::from(*slot) * 3 / u32::from(SLOTS) + 1 == group);
+        let slots: SlotSet = owned.filter_map(Slot::new).collect();
+        let body = found_group(&[1, 2, 3].map(NodeId), MapEpoch(1), slots.clone()).data;
+        let share = GroupShare { groups: 3, epoch: MapEpoch(1), slots };
+        part(GroupId(group), Some(share), &body)
+    });
+    parts.collect()
+}
+
+fn part(group: GroupId, share: Option<GroupShare>, body: &[u8]) -> Vec<u8> {
     let mut check = BodyCheck::default();
     check.take(body);
     let header = BackupHeader {
         cluster: "prod".into(),
         cluster_id: None,
-        group: GroupId(1),
+        group,
         index: 40,
         term: 3,
         logical_time: LogicalTime::from_ms(7),
@@ -76,6 +96,7 @@ fn file(body: &[u8]) -> Vec<u8> {
         made_by: "0.1.0".into(),
         body_bytes: check.bytes(),
         body_crc32c: check.crc32c(),
+        share,
     };
     [&header.encode()[..], body].concat()
 }
@@ -89,7 +110,9 @@ fn newer_snapshot() -> Vec<u8> {
 
 #[test]
 fn the_corpus_of_backup_files_is_read() {
-    FILES.replay(&[vec![file(SNAPSHOT)], vec![file(&newer_snapshot())], vec![file(b"")]]);
+    let of_one_group = [file(SNAPSHOT), file(&newer_snapshot()), file(b"")];
+    let files = of_one_group.into_iter().chain([file_of_groups()]);
+    FILES.replay(&files.map(|file| vec![file]).collect::<Vec<_>>());
 }
 
 #[test]
@@ -98,13 +121,20 @@ fn the_corpus_of_backup_bodies_is_read() {
 }
 
 #[test]
+fn the_backup_of_one_group_has_the_bytes_that_the_first_builds_wrote() {
+    let written = include_bytes!("corpus/backups/valid-0");
+    assert_eq!(file(SNAPSHOT), written[4..], "behind its length");
+}
+
+#[test]
 fn every_changed_byte_of_a_backup_file_is_detected() {
-    let good = file(SNAPSHOT);
-    assert!(BackupHeader::decode_file(&good).is_ok());
-    for at in 0..good.len() {
-        let mut bad = good.clone();
-        bad[at] ^= 1 << (at % 8);
-        assert!(BackupHeader::decode_file(&bad).is_err(), "byte {at}");
+    for good in [file(SNAPSHOT), file_of_groups()] {
+        assert!(read_parts(&good).is_ok());
+        for at in 0..good.len() {
+            let mut bad = good.clone();
+            bad[at] ^= 1 << (at % 8);
+            assert!(read_parts(&bad).is_err(), "byte {at}");
+        }
     }
 }
 
@@ -114,6 +144,11 @@ proptest! {
     #[test]
     fn damaged_files_are_refused_and_never_panic(damage in support::damage()) {
         FILES.feed(&[damage.of(&file(SNAPSHOT), &file(&newer_snapshot()))]);
+    }
+
+    #[test]
+    fn damaged_files_of_several_groups_are_refused_and_never_panic(damage in support::damage()) {
+        FILES.feed(&[damage.of(&file_of_groups(), &file(SNAPSHOT))]);
     }
 
     #[test]

@@ -39,6 +39,8 @@ pub use listen::ListenConfig;
 pub use outgoing_tls::OutgoingTlsConfig;
 pub use tls::{PeerTlsConfig, TlsConfig};
 
+use crate::identity::Identity;
+
 /// The settings of one node.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -111,8 +113,9 @@ pub struct NodeConfig {
     /// Where the leader publishes every event.
     #[serde(default)]
     pub kafka: Option<KafkaConfig>,
-    /// How many Raft groups a new cluster has; the same on all its nodes. Not a key of the file, because several groups
-    /// are not finished: see `check_groups` for what they exclude.
+    /// How many Raft groups the cluster has; the same on all its nodes. Not a key of the file, because several groups
+    /// are not finished: see `check_groups` for what they exclude. A data directory that was restored with several groups
+    /// says so itself.
     #[serde(skip, default = "defaults::groups")]
     pub groups: u32,
     /// Whether the leaders of several groups are spread over the nodes. For tests, which choose the leaders.
@@ -224,13 +227,21 @@ impl NodeConfig {
     pub fn load(path: &Path) -> Result<NodeConfig, ConfigError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-        NodeConfig::from_toml(&text)
+        let mut config = NodeConfig::parse(&text)?;
+        // The file cannot name a number of groups, and a data directory keeps the one that it was made with.
+        config.groups = Identity::groups_in(&config.data_dir).unwrap_or(config.groups);
+        config.check()?;
+        Ok(config)
     }
 
     pub fn from_toml(text: &str) -> Result<NodeConfig, ConfigError> {
-        let config: NodeConfig = toml::from_str(text).map_err(Box::new)?;
-        check::check(&config)?;
+        let config = NodeConfig::parse(text)?;
+        config.check()?;
         Ok(config)
+    }
+
+    fn parse(text: &str) -> Result<NodeConfig, ConfigError> {
+        Ok(toml::from_str(text).map_err(Box::new)?)
     }
 
     /// The nodes of a cluster on loopback, for `holdfast dev` and for tests. Node `i` (from 0) has

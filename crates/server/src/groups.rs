@@ -4,11 +4,11 @@
 //! map were wrong all the same, the group would refuse: its lock table checks the slot of every name.
 
 use holdfast_core::command::Action;
-use holdfast_core::{Command, LockName, MapEpoch, Slot};
+use holdfast_core::{Command, LockName, MapEpoch, Ownership, Slot};
 use holdfast_proto::GroupMap;
 use holdfast_proto::failure::refused;
 use holdfast_proto::v1::{self, Failure, Reason};
-use holdfast_replica::{GroupId, NodeId, SnapshotFile, found_group};
+use holdfast_replica::{GroupId, GroupShare, NodeId, SnapshotFile, found_group};
 
 /// Of a group that is founded with some of the slots.
 const FOUNDING_EPOCH: MapEpoch = MapEpoch(1);
@@ -76,6 +76,26 @@ impl Groups {
             "this cluster has several groups, and this version cannot {what} in all of them at once"
         );
         Err(refused(Reason::SeveralGroups, words))
+    }
+
+    /// What a backup says of the group. None while one group owns all slots.
+    pub(crate) fn share_of(&self, group: GroupId) -> Option<GroupShare> {
+        let share = || GroupShare {
+            groups: self.map.groups().len() as u32,
+            epoch: self.map.epoch(),
+            slots: self.map.slots_of(group.0),
+        };
+        (!self.is_one()).then(share)
+    }
+
+    /// Whether the lock table of the group has the slots that this map gives to the group.
+    pub(crate) fn are_slots_of(&self, group: GroupId, ownership: &Ownership) -> bool {
+        match self.share_of(group) {
+            None => ownership.slots().is_all(),
+            Some(GroupShare { epoch, slots, .. }) => {
+                (ownership.epoch(), ownership.slots()) == (epoch, &slots)
+            }
+        }
     }
 
     /// For clients. None while one group owns all slots.

@@ -150,6 +150,14 @@ impl Identity {
         text.map(|text| Identity::verified(data_dir, &path, &text, cluster, node)).transpose()
     }
 
+    /// How many groups the directory has. None if it has no mark, or one that cannot be read, which is refused when the
+    /// directory is used.
+    pub(crate) fn groups_in(data_dir: &Path) -> Option<u32> {
+        let text = durable_file::read(&data_dir.join(FILE)).ok()??;
+        let stored: Stored = toml::from_str(&text).ok()?;
+        Some(stored.groups.unwrap_or(1))
+    }
+
     /// Of a directory that is yet to be made, with one group.
     pub(crate) fn random(cluster: &str, node: NodeId) -> Result<Identity, IdentityError> {
         let data_dir = DataDirId::random().map_err(IdentityError::NoRandomness)?;
@@ -333,7 +341,7 @@ mod tests {
     fn the_number_of_groups_of_a_directory_never_changes() {
         let dir = tempfile::tempdir().unwrap();
         let first = Identity::load_or_create(dir.path(), "prod", NodeId(1), 4).unwrap();
-        assert_eq!(first.groups, 4);
+        assert_eq!((first.groups, Identity::groups_in(dir.path())), (4, Some(4)));
         assert_eq!(Identity::load_or_create(dir.path(), "prod", NodeId(1), 4).unwrap(), first);
         for groups in [1, 5] {
             let error =

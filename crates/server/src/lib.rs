@@ -73,8 +73,8 @@ pub use kafka::KafkaFileError;
 pub use known_peers::KnownPeersError;
 pub use node::{CredentialReloader, Liveness, Node, ReloadError, StartError};
 pub use offline::{
-    BackupWriter, FreezeLine, Inspection, LockLine, MemberLine, NewCluster, NewClusterOptions,
-    OfflineError, Recovered, Restored, Survivor, restore,
+    BackupWriter, FreezeLine, GroupInspection, GroupVoters, Inspection, LockLine, MemberLine,
+    NewCluster, NewClusterOptions, OfflineError, Recovered, Restored, Survivor, restore,
 };
 pub use private_file::is_readable_by_others;
 pub use shard::{ShardError, StopReason};

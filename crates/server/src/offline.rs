@@ -18,17 +18,17 @@ use std::time::Duration;
 use holdfast_core::Span;
 use holdfast_replica::{
     BEST_EFFORT_TERM_END, BackupError, GroupId, GroupRestoreOptions, Member, NodeId, RestoreError,
-    SalvageError, SnapshotError, TOKENS_PER_TERM_BITS,
+    RestoredGroup, SalvageError, SnapshotError, SnapshotFile, TOKENS_PER_TERM_BITS, restore_groups,
 };
 use holdfast_wal::{DirectoryError, OpenError};
 
 pub use backup_file::BackupWriter;
 pub(crate) use backup_file::header_of;
-pub use inspect::{FreezeLine, Inspection, LockLine, MemberLine};
-pub use recover::{Recovered, Survivor};
+pub use inspect::{FreezeLine, GroupInspection, Inspection, LockLine, MemberLine};
+pub use recover::{GroupVoters, Recovered, Survivor};
 pub use restore::{Restored, restore};
 
-use crate::config::NodeConfig;
+use crate::config::{ConfigError, NodeConfig};
 use crate::durable_file::FileError;
 use crate::identity::{Identity, IdentityError};
 use crate::initial_members::InitialMembersError;
@@ -49,11 +49,15 @@ pub struct NewClusterOptions {
 pub struct NewCluster {
     /// 32 hexadecimal digits.
     pub cluster_id: String,
+    /// As many as the old cluster had.
+    pub groups: u32,
+    /// A client has a session in each group whose locks it uses.
     pub sessions_ended: usize,
     pub holds_ended: usize,
     pub waits_ended: usize,
+    /// The highest of all groups.
     pub last_token_before: u64,
-    /// All new tokens are higher.
+    /// All new tokens of all groups are higher.
     pub last_token: u64,
     /// All new best-effort tokens are higher; `None` if there are none left, and the efficiency tier is off.
     pub last_best_effort_token: Option<u64>,
@@ -71,6 +75,22 @@ pub enum OfflineError {
         "{} is of group {group}, and this build knows of group 1 only", path.display()
     )]
     OtherGroup { path: PathBuf, group: GroupId },
+    #[error(
+        "cannot use {}: the lock table of group {group} owns other slots than the file says", path.display()
+    )]
+    OtherSlots { path: PathBuf, group: GroupId },
+    #[error(
+        "{} has other slots for group {group} than a cluster of {groups} groups gives to it, and this build cannot move \
+         slots; use the version of holdfast that saved it", path.display()
+    )]
+    OtherShares { path: PathBuf, group: GroupId, groups: u32 },
+    #[error(
+        "{} has {found} groups, and the configuration says groups = {groups}: a restore keeps the number of groups",
+        path.display()
+    )]
+    OtherGroups { path: PathBuf, found: u32, groups: u32 },
+    #[error("{} has {groups} groups: {source}", path.display())]
+    Config { path: PathBuf, groups: u32, source: ConfigError },
     #[error("{} exists; --force overwrites it", path.display())]
     Exists { path: PathBuf },
     #[error("what the cluster sent cannot be used: {0}")]
@@ -87,15 +107,21 @@ pub enum OfflineError {
     )]
     NoData { path: PathBuf },
     #[error(
-        "node {node} was removed from its cluster before the others were lost: what it has is older \
-         than what any member had"
+        "{}node {node} was removed from its cluster before the others were lost: what it has is older \
+         than what any member had", in_group(*group, *groups)
     )]
-    Removed { node: NodeId },
+    Removed { node: NodeId, group: GroupId, groups: u32 },
     #[error(
-        "the data directory {} has the logs of {groups} groups, and this version recovers a cluster with one group only",
+        "the log in {} has nothing of group {group}, and the data directory is of {groups} groups: it is damaged, or the \
+         first start of the node was interrupted. Recover another node",
         path.display()
     )]
-    SeveralGroups { path: PathBuf, groups: u32 },
+    GroupMissing { path: PathBuf, group: GroupId, groups: u32 },
+    #[error(
+        "the log in {} has group {group}, and the data directory is of {groups} groups: use the version of holdfast that \
+         wrote the log", path.display()
+    )]
+    UnknownGroup { path: PathBuf, group: GroupId, groups: u32 },
     #[error(transparent)]
     Identity(#[from] IdentityError),
     #[error(transparent)]
@@ -106,10 +132,15 @@ pub enum OfflineError {
     Log(#[from] OpenError),
     #[error("the log cannot be written: {0}")]
     Write(String),
-    #[error("the log cannot be applied: {0}")]
-    Salvage(#[from] SalvageError),
-    #[error(transparent)]
-    Restore(#[from] RestoreError),
+    #[error("{}the log cannot be applied: {source}", in_group(*group, *groups))]
+    Salvage { group: GroupId, groups: u32, source: SalvageError },
+    #[error("{}{source}", in_group(*group, *groups))]
+    Restore { group: GroupId, groups: u32, source: RestoreError },
+}
+
+/// Before the words about a group. In a cluster with one group they need no number.
+fn in_group(group: GroupId, groups: u32) -> String {
+    if groups == 1 { String::new() } else { format!("group {group}: ") }
 }
 
 impl OfflineError {
@@ -126,7 +157,7 @@ impl OfflineError {
                 | OfflineError::Directory(_)
                 | OfflineError::Log(_)
                 | OfflineError::Write(_)
-                | OfflineError::Salvage(_)
+                | OfflineError::Salvage { .. }
                 | OfflineError::Received(_)
         )
     }
@@ -157,19 +188,40 @@ fn terms(
     }
 }
 
-impl NewCluster {
-    fn of(identity: &Identity, account: &holdfast_replica::GroupRestoreSummary) -> NewCluster {
-        NewCluster {
-            cluster_id: identity.data_dir.to_string(),
-            sessions_ended: account.ended.sessions,
-            holds_ended: account.ended.holds,
-            waits_ended: account.ended.waits,
-            last_token_before: account.last_token_before,
-            last_token: account.last_token,
-            last_best_effort_token: last_best_effort_token(account.last_term),
-            closed_for: Duration::from_millis(account.closed_for.as_ms()),
+/// The state of each group of the new cluster's only node, and what became of the old state.
+fn restore_all(
+    identity: &Identity,
+    files: &[(GroupId, SnapshotFile)],
+    options: &GroupRestoreOptions,
+) -> Result<(Vec<(GroupId, SnapshotFile)>, NewCluster), OfflineError> {
+    let groups = identity.groups;
+    let restored = restore_groups(files, options)
+        .map_err(|(group, source)| OfflineError::Restore { group, groups, source })?;
+    let mut new = NewCluster {
+        cluster_id: identity.data_dir.to_string(),
+        groups,
+        sessions_ended: 0,
+        holds_ended: 0,
+        waits_ended: 0,
+        last_token_before: 0,
+        last_token: 0,
+        last_best_effort_token: None,
+        closed_for: Duration::ZERO,
+    };
+    let mut states = Vec::with_capacity(restored.len());
+    for RestoredGroup { group, state, summary } in restored {
+        new.sessions_ended += summary.ended.sessions;
+        new.holds_ended += summary.ended.holds;
+        new.waits_ended += summary.ended.waits;
+        new.last_token_before = new.last_token_before.max(summary.last_token_before);
+        new.last_token = new.last_token.max(summary.last_token);
+        new.closed_for = new.closed_for.max(Duration::from_millis(summary.closed_for.as_ms()));
+        if group == GroupId::FIRST {
+            new.last_best_effort_token = last_best_effort_token(summary.last_term);
         }
+        states.push((group, state));
     }
+    Ok((states, new))
 }
 
 /// The first leader has the next term, which is the upper part of its tokens.

@@ -83,7 +83,8 @@ fn a_node_of_version_0_1_can_be_recovered() {
     let mut config = NodeConfig::dev_cluster(1, dir.path(), 7_420).unwrap().remove(0);
     inherit(&mut config);
     let survivor = Survivor::open(&config).unwrap();
-    assert_eq!(survivor.other_voters(), []);
+    let [voters] = &survivor.voters()[..] else { panic!("{:?}", survivor.voters()) };
+    assert_eq!((voters.group, voters.others.len(), voters.has_own), (1, 0, true));
     let recovered = survivor.recover_alone(NewClusterOptions::default()).unwrap();
     let new = recovered.new.unwrap();
     assert_eq!((new.sessions_ended, new.holds_ended, new.last_token_before), (3, 3, 63));

@@ -19,8 +19,9 @@ use holdfast_proto::v1::{
     KeepAliveManyRequest, KeepAliveRequest, KillSessionRequest, ListFreezesRequest, ListOrder,
     ListRequest, ListSessionsRequest, Member, OpenSessionRequest, Reason, SaveSnapshotRequest,
     StatusRequest, ThawRequest, TransferLeadershipRequest, WatchFrame, WatchRequest,
-    acquire_response, answer, cancel_response, operation,
+    acquire_response, answer, cancel_response, operation, save_snapshot_chunk,
 };
+use holdfast_replica::{read_parts, read_snapshot};
 use holdfast_server::{Node, NodeConfig};
 use support::{Client, Cluster, OnStream, acquire, eventually, new_session};
 use tokio::time::{sleep, timeout};
@@ -558,6 +559,7 @@ async fn a_log_with_groups_that_the_identity_does_not_name_is_refused_and_keeps_
 async fn what_does_not_work_in_several_groups_yet_is_refused_as_a_whole() {
     let cluster = Cluster::start_with(1, with_groups).await;
     let mut members = ClusterServiceClient::new(channel(&cluster, 0).await);
+    // A client of an older build, which would take one group for all of them.
     let save = SaveSnapshotRequest::default();
     let mut refusals = vec![members.save_snapshot(save).await.unwrap_err()];
     let add = AddNodeRequest {
@@ -571,6 +573,50 @@ async fn what_does_not_work_in_several_groups_yet_is_refused_as_a_whole() {
         assert_eq!(reason(&refusal), Reason::SeveralGroups, "{refusal}");
         assert!(refusal.message().contains("several groups"), "{refusal}");
     }
+}
+
+/// The snapshot of a group: its header and its body.
+async fn save_group(cluster: &Cluster, node: usize, group: u32) -> Vec<u8> {
+    let mut client = ClusterServiceClient::new(channel(cluster, node).await);
+    let request = SaveSnapshotRequest { group };
+    let mut chunks = client.save_snapshot(request).await.unwrap().into_inner();
+    let mut bytes = Vec::new();
+    while let Some(chunk) = chunks.message().await.unwrap() {
+        match chunk.kind.unwrap() {
+            save_snapshot_chunk::Kind::Header(header) => {
+                assert!(bytes.is_empty(), "the header comes first");
+                bytes = header;
+            }
+            save_snapshot_chunk::Kind::Piece(piece) => bytes.extend(piece),
+        }
+    }
+    bytes
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_leader_of_each_group_saves_it_whichever_node_is_asked() {
+    let (cluster, _, held) = cluster_with_holds().await;
+    for node in 0..3 {
+        let mut file = Vec::new();
+        for group in 1..=GROUPS {
+            file.extend(save_group(&cluster, node, group).await);
+        }
+        let parts = read_parts(&file).unwrap();
+        assert_eq!(parts.len(), GROUPS as usize);
+        let mut saved = Vec::new();
+        for part in parts {
+            let (_, table) = read_snapshot(part.body).unwrap();
+            let share = part.header.share.unwrap();
+            assert_eq!(table.ownership().slots(), &share.slots);
+            saved.extend(table.list("", None, 100).into_iter().map(|lock| lock.name.to_string()));
+        }
+        saved.sort_unstable();
+        assert_eq!(saved, held, "through node {node}");
+    }
+    let mut client = ClusterServiceClient::new(channel(&cluster, 0).await);
+    let unknown = SaveSnapshotRequest { group: GROUPS + 1 };
+    let refusal = client.save_snapshot(unknown).await.unwrap_err();
+    assert_eq!(reason(&refusal), Reason::WrongGroup, "{refusal}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use holdfast_server::{FreezeLine, Inspection, LockLine, MemberLine, utc};
+use holdfast_server::{FreezeLine, GroupInspection, Inspection, LockLine, MemberLine, utc};
 use serde::Serialize;
 
 use crate::duration::in_words;
@@ -43,21 +43,24 @@ struct Report {
     cluster: String,
     /// Empty if the cluster had not chosen one yet.
     cluster_id: String,
-    group: u32,
-    index: u64,
-    term: u64,
-    logical_time_ms: u64,
+    /// Null with several groups, as is all that each group has for itself.
+    group: Option<u32>,
+    index: Option<u64>,
+    term: Option<u64>,
+    logical_time_ms: Option<u64>,
     created: String,
     created_unix_ms: u64,
     made_by: String,
     bytes: u64,
     /// It is checked, so it is always right.
-    checksum: String,
-    snapshot_version: u8,
-    table_version: u8,
+    checksum: Option<String>,
+    snapshot_version: Option<u8>,
+    table_version: Option<u8>,
+    /// Of all groups. A client has a session in each group whose locks it uses.
     sessions: usize,
     locks: usize,
     waiters: usize,
+    /// The highest of all groups.
     #[serde(serialize_with = "token::as_text")]
     last_token: u64,
     /// For how many locks an operator has set the number of permits.
@@ -66,8 +69,29 @@ struct Report {
     permits: Vec<Permits>,
     freezes: Vec<Freeze>,
     members: Vec<Member>,
+    groups: Vec<Group>,
     /// Null unless it was asked for.
     listed_locks: Option<Vec<Lock>>,
+}
+
+#[derive(Debug, Serialize)]
+struct Group {
+    group: u32,
+    /// How many it owns.
+    slots: usize,
+    index: u64,
+    term: u64,
+    logical_time_ms: u64,
+    created: String,
+    created_unix_ms: u64,
+    checksum: String,
+    snapshot_version: u8,
+    table_version: u8,
+    sessions: usize,
+    locks: usize,
+    waiters: usize,
+    #[serde(serialize_with = "token::as_text")]
+    last_token: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -119,29 +143,56 @@ impl Report {
         permits: Vec<(String, u32)>,
         listed: Option<Vec<LockLine>>,
     ) -> Report {
+        let groups: Vec<Group> = inspection.groups.into_iter().map(Group::from).collect();
+        let only = match &groups[..] {
+            [only] => Some(only),
+            _ => None,
+        };
         Report {
             cluster: inspection.cluster,
             cluster_id: inspection.cluster_id,
-            group: inspection.group,
-            index: inspection.index,
-            term: inspection.term,
-            logical_time_ms: inspection.logical_time_ms,
+            group: only.map(|group| group.group),
+            index: only.map(|group| group.index),
+            term: only.map(|group| group.term),
+            logical_time_ms: only.map(|group| group.logical_time_ms),
             created: utc(inspection.created_unix_ms),
             created_unix_ms: inspection.created_unix_ms,
             made_by: inspection.made_by,
             bytes: inspection.file_bytes,
-            checksum: format!("{:08x}", inspection.crc32c),
-            snapshot_version: inspection.snapshot_version,
-            table_version: inspection.table_version,
-            sessions: inspection.sessions,
-            locks: inspection.locks,
-            waiters: inspection.waiters,
-            last_token: inspection.last_token,
+            checksum: only.map(|group| group.checksum.clone()),
+            snapshot_version: only.map(|group| group.snapshot_version),
+            table_version: only.map(|group| group.table_version),
+            sessions: groups.iter().map(|group| group.sessions).sum(),
+            locks: groups.iter().map(|group| group.locks).sum(),
+            waiters: groups.iter().map(|group| group.waiters).sum(),
+            last_token: groups.iter().map(|group| group.last_token).max().unwrap_or_default(),
             permits_set: inspection.permits_set,
             permits: permits.into_iter().map(|(name, permits)| Permits { name, permits }).collect(),
             freezes: inspection.freezes.into_iter().map(Freeze::from).collect(),
             members: inspection.members.into_iter().map(Member::from).collect(),
+            groups,
             listed_locks: listed.map(|locks| locks.into_iter().map(Lock::from).collect()),
+        }
+    }
+}
+
+impl From<GroupInspection> for Group {
+    fn from(inspected: GroupInspection) -> Group {
+        Group {
+            group: inspected.group,
+            slots: inspected.slots,
+            index: inspected.index,
+            term: inspected.term,
+            logical_time_ms: inspected.logical_time_ms,
+            created: utc(inspected.created_unix_ms),
+            created_unix_ms: inspected.created_unix_ms,
+            checksum: format!("{:08x}", inspected.crc32c),
+            snapshot_version: inspected.snapshot_version,
+            table_version: inspected.table_version,
+            sessions: inspected.sessions,
+            locks: inspected.locks,
+            waiters: inspected.waiters,
+            last_token: inspected.last_token,
         }
     }
 }
@@ -171,36 +222,47 @@ impl Show for Report {
     fn to_table(&self) -> String {
         let or_unknown =
             |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
-        let facts = [
-            ("cluster", self.cluster.clone()),
-            ("cluster id", or_unknown(&self.cluster_id)),
-            ("group", self.group.to_string()),
-            ("log index", format!("{} of term {}", self.index, self.term)),
-            ("logical time", format!("{} ms", self.logical_time_ms)),
-            (
-                "created",
-                format!(
-                    "{} ({} ms after 1970), by version {}",
-                    self.created, self.created_unix_ms, self.made_by
+        let of_only_group = match &self.groups[..] {
+            [only] => vec![
+                ("group", only.group.to_string()),
+                ("log index", format!("{} of term {}", only.index, only.term)),
+                ("logical time", format!("{} ms", only.logical_time_ms)),
+            ],
+            groups => vec![("groups", groups.len().to_string())],
+        };
+        let is_right = match &self.groups[..] {
+            [only] => vec![
+                ("checksum", format!("{}, right", only.checksum)),
+                (
+                    "formats",
+                    format!("snapshot {}, table {}", only.snapshot_version, only.table_version),
                 ),
-            ),
-            ("size", format!("{} bytes", self.bytes)),
-            ("checksum", format!("{}, right", self.checksum)),
-            (
-                "formats",
-                format!("snapshot {}, table {}", self.snapshot_version, self.table_version),
-            ),
-            ("sessions", self.sessions.to_string()),
-            ("locks", self.locks.to_string()),
-            ("waiters", self.waiters.to_string()),
-            ("last token", self.last_token.to_string()),
-            ("permits set", self.permits_set.to_string()),
-            ("freezes", self.freezes.len().to_string()),
+            ],
+            _ => vec![("checksums", "right".to_owned())],
+        };
+        let created = format!(
+            "{} ({} ms after 1970), by version {}",
+            self.created, self.created_unix_ms, self.made_by
+        );
+        let facts = [
+            vec![("cluster", self.cluster.clone()), ("cluster id", or_unknown(&self.cluster_id))],
+            of_only_group,
+            vec![("created", created), ("size", format!("{} bytes", self.bytes))],
+            is_right,
+            vec![
+                ("sessions", self.sessions.to_string()),
+                ("locks", self.locks.to_string()),
+                ("waiters", self.waiters.to_string()),
+                ("last token", self.last_token.to_string()),
+                ("permits set", self.permits_set.to_string()),
+                ("freezes", self.freezes.len().to_string()),
+            ],
         ];
         let mut text = String::new();
-        for (what, value) in facts {
+        for (what, value) in facts.into_iter().flatten() {
             text += &format!("{what:<13}{value}\n");
         }
+        text += &self.each_group();
         let members = self.members.iter().map(|member| {
             vec![
                 member.id.to_string(),
@@ -230,6 +292,25 @@ impl Show for Report {
 }
 
 impl Report {
+    /// Nothing if there is only one.
+    fn each_group(&self) -> String {
+        if self.groups.len() < 2 {
+            return String::new();
+        }
+        let rows = self.groups.iter().map(|group| {
+            vec![
+                group.group.to_string(),
+                group.slots.to_string(),
+                format!("{} of term {}", group.index, group.term),
+                group.created.clone(),
+                group.locks.to_string(),
+                group.last_token.to_string(),
+            ]
+        });
+        let headers = ["GROUP", "SLOTS", "LOG INDEX", "CREATED", "LOCKS", "LAST TOKEN"];
+        "\n".to_owned() + &table(&headers, &rows.collect::<Vec<_>>())
+    }
+
     fn what_operators_set(&self) -> String {
         let mut text = String::new();
         if !self.permits.is_empty() {

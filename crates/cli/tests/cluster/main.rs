@@ -35,6 +35,7 @@ mod expired_credentials;
 mod expiry;
 mod fairness;
 mod full_disk;
+mod groups_backup;
 mod guide_commands;
 mod help_and_tables;
 mod help_examples;

@@ -8,7 +8,7 @@ use crate::support::{Cluster, Load, PlainClient, eventually, hold};
 
 const TTL: Duration = Duration::from_secs(120);
 
-fn token(text: &serde_json::Value) -> u64 {
+pub(crate) fn token(text: &serde_json::Value) -> u64 {
     text.as_str().unwrap().parse().unwrap()
 }
 

@@ -81,9 +81,10 @@ impl Unary {
         Ok(answer.await?.leader)
     }
 
-    /// The whole state of the cluster, as a file in pieces: the header comes first.
+    /// The whole state of the [group](Unary::in_group), as a file in pieces: the header comes first. A cluster with one
+    /// group needs no group.
     pub async fn save_snapshot(&self) -> Result<SnapshotPieces, CallError> {
-        let request = v1::SaveSnapshotRequest::default();
+        let request = v1::SaveSnapshotRequest { group: self.group_on_wire() };
         let pieces = self.call_slow(SAVE_PATIENCE, request, |node, request| async move {
             ClusterServiceClient::new(node).save_snapshot(request).await
         });

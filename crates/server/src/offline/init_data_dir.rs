@@ -11,21 +11,23 @@ use crate::config::NodeConfig;
 use crate::identity::{Identity, LOG_DIR};
 use crate::{durable_file, initial_members};
 
-/// The mark of the directory comes last: until then no node starts on it.
+/// One log has all groups. The mark of the directory comes last: until then no node starts on it, so a crash leaves all
+/// groups or none.
 pub(super) fn init_data_dir(
     directory: &Path,
     config: &NodeConfig,
     identity: &Identity,
-    group: GroupId,
-    state: &SnapshotFile,
+    states: &[(GroupId, SnapshotFile)],
 ) -> Result<(), OfflineError> {
     durable_file::create_dir(directory)?;
     let disk = FileDisk::open(directory.join(LOG_DIR))?;
     let (mut wal, _) = Wal::open(disk, Options { segment_bytes: config.segment_bytes })?;
     let failed = |error: &dyn std::error::Error| OfflineError::Write(error.to_string());
-    wal.install_snapshot(group.0, to_wal_snapshot(state)).map_err(|error| failed(&error))?;
-    let (term, commit) = (state.term, state.index);
-    wal.set_hard_state(group.0, HardState { term, vote: 0, commit });
+    for (group, state) in states {
+        wal.install_snapshot(group.0, to_wal_snapshot(state)).map_err(|error| failed(&error))?;
+        let (term, commit) = (state.term, state.index);
+        wal.set_hard_state(group.0, HardState { term, vote: 0, commit });
+    }
     wal.sync_turn().map_err(|error| failed(&error))?;
     drop(wal);
     initial_members::write(directory, &[identity.node])?;

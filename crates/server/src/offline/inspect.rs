@@ -1,12 +1,13 @@
 //! What is in a backup, in plain numbers and texts for display.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use holdfast_core::command::Mode;
-use holdfast_replica::{Role, snapshot_versions};
+use holdfast_replica::{Role, SnapshotError, snapshot_versions};
 
 use super::OfflineError;
-use super::backup_file::{self, Backup};
+use super::backup_file::{self, Backup, GroupBackup};
 use crate::identity::{DataDirId, cluster_text};
 
 /// A backup, looked into.
@@ -16,14 +17,29 @@ pub struct Inspection {
     pub cluster: String,
     /// Empty if the cluster had not chosen one yet.
     pub cluster_id: String,
-    pub group: u32,
-    pub index: u64,
-    pub term: u64,
-    pub logical_time_ms: u64,
-    /// By the clock of the node that made it.
+    /// By the clocks of the nodes that made it; of several groups, when the last one was made.
     pub created_unix_ms: u64,
     pub made_by: String,
     pub file_bytes: u64,
+    /// In the order of their numbers.
+    pub groups: Vec<GroupInspection>,
+    /// For how many locks an operator has set the number of permits.
+    pub permits_set: usize,
+    pub freezes: Vec<FreezeLine>,
+    /// Of the first group.
+    pub members: Vec<MemberLine>,
+}
+
+/// What a backup has of one group.
+#[derive(Clone, Debug)]
+pub struct GroupInspection {
+    pub group: u32,
+    /// How many slots the group owns.
+    pub slots: usize,
+    pub index: u64,
+    pub term: u64,
+    pub logical_time_ms: u64,
+    pub created_unix_ms: u64,
     pub crc32c: u32,
     pub snapshot_version: u8,
     pub table_version: u8,
@@ -31,10 +47,6 @@ pub struct Inspection {
     pub locks: usize,
     pub waiters: usize,
     pub last_token: u64,
-    /// For how many locks an operator has set the number of permits.
-    pub permits_set: usize,
-    pub freezes: Vec<FreezeLine>,
-    pub members: Vec<MemberLine>,
 }
 
 #[derive(Clone, Debug)]
@@ -74,9 +86,15 @@ impl Inspection {
     /// Reads the whole file, and believes nothing that is not proven.
     pub fn of(path: &Path) -> Result<Inspection, OfflineError> {
         let backup = backup_file::read(path)?;
-        let (snapshot_version, table_version) = snapshot_versions(&backup.state.data)
-            .map_err(|source| OfflineError::Content { path: path.to_owned(), source })?;
-        let (header, table, membership) = (&backup.header, &backup.table, &backup.membership);
+        let mut groups = Vec::new();
+        for group in backup.groups() {
+            let inspected = GroupInspection::of(group);
+            groups.push(
+                inspected
+                    .map_err(|source| OfflineError::Content { path: path.to_owned(), source })?,
+            );
+        }
+        let (header, membership) = (&backup.root.header, &backup.root.membership);
         let members = membership.members.iter().map(|(node, member)| MemberLine {
             id: node.0,
             role: role_text(membership.role(*node)),
@@ -87,32 +105,15 @@ impl Inspection {
                 .map(|directory| DataDirId::from(directory).to_string())
                 .unwrap_or_default(),
         });
-        let freezes = table.freezes().into_iter().map(|freeze| FreezeLine {
-            prefix: freeze.prefix,
-            remaining_ms: freeze.until.since(table.now()).as_ms(),
-            by: freeze.by.into(),
-            reason: freeze.reason.into(),
-        });
-        let permits_set = table.permits().len();
         Ok(Inspection {
             cluster: header.cluster.clone(),
             cluster_id: cluster_text(header.cluster_id),
-            group: header.group.0,
-            index: header.index,
-            term: header.term,
-            logical_time_ms: header.logical_time.as_ms(),
-            created_unix_ms: header.created_unix_ms,
+            created_unix_ms: backup.created_unix_ms(),
             made_by: header.made_by.clone(),
             file_bytes: backup.file_bytes,
-            crc32c: header.body_crc32c,
-            snapshot_version,
-            table_version,
-            sessions: table.session_count(),
-            locks: table.lock_count(),
-            waiters: table.waiter_count(),
-            last_token: table.last_token(),
-            permits_set,
-            freezes: freezes.collect(),
+            groups,
+            permits_set: backup.groups().map(|group| group.table.permits().len()).sum(),
+            freezes: freezes(&backup),
             members: members.collect(),
             backup,
         })
@@ -120,30 +121,80 @@ impl Inspection {
 
     /// The numbers of permits that operators have set, so many at most, in order of names.
     pub fn permits(&self, limit: usize) -> Vec<(String, u32)> {
-        let permits = self.backup.table.permits().take(limit);
-        permits.map(|(name, permits)| (name.as_str().to_owned(), permits)).collect()
+        let of_group = |group: &GroupBackup| -> Vec<(String, u32)> {
+            let permits = group.table.permits().take(limit);
+            permits.map(|(name, permits)| (name.as_str().to_owned(), permits)).collect()
+        };
+        let mut permits: Vec<_> = self.backup.groups().flat_map(of_group).collect();
+        permits.sort();
+        permits.truncate(limit);
+        permits
     }
 
     /// Locks whose names begin with `prefix`, so many at most, in order of names.
     pub fn locks(&self, prefix: &str, limit: usize) -> Vec<LockLine> {
-        let listed = self.backup.table.list(prefix, None, limit).into_iter();
-        listed
-            .map(|lock| {
-                let holder = lock.first_holder.as_ref();
-                LockLine {
-                    name: lock.name.as_str().to_owned(),
-                    mode: holder.map_or("free", |holder| mode_text(holder.mode)),
-                    holders: lock.holder_count,
-                    waiters: lock.waiter_count,
-                    token: holder.map_or(0, |holder| holder.token.0),
-                    application: holder
-                        .map(|holder| holder.owner.application.to_string())
-                        .unwrap_or_default(),
-                    host: holder.map(|holder| holder.owner.host.to_string()).unwrap_or_default(),
-                }
-            })
-            .collect()
+        let of_group = |group: &GroupBackup| group.table.list(prefix, None, limit);
+        let mut locks: Vec<_> = self.backup.groups().flat_map(of_group).collect();
+        locks.sort_by(|a, b| a.name.as_str().cmp(b.name.as_str()));
+        locks.truncate(limit);
+        let lines = locks.into_iter().map(|lock| {
+            let holder = lock.first_holder.as_ref();
+            LockLine {
+                name: lock.name.as_str().to_owned(),
+                mode: holder.map_or("free", |holder| mode_text(holder.mode)),
+                holders: lock.holder_count,
+                waiters: lock.waiter_count,
+                token: holder.map_or(0, |holder| holder.token.0),
+                application: holder
+                    .map(|holder| holder.owner.application.to_string())
+                    .unwrap_or_default(),
+                host: holder.map(|holder| holder.owner.host.to_string()).unwrap_or_default(),
+            }
+        });
+        lines.collect()
     }
+}
+
+impl GroupInspection {
+    fn of(group: &GroupBackup) -> Result<GroupInspection, SnapshotError> {
+        let (header, table) = (&group.header, &group.table);
+        let (snapshot_version, table_version) = snapshot_versions(&group.state.data)?;
+        Ok(GroupInspection {
+            group: header.group.0,
+            slots: table.ownership().slots().len(),
+            index: header.index,
+            term: header.term,
+            logical_time_ms: header.logical_time.as_ms(),
+            created_unix_ms: header.created_unix_ms,
+            crc32c: header.body_crc32c,
+            snapshot_version,
+            table_version,
+            sessions: table.session_count(),
+            locks: table.lock_count(),
+            waiters: table.waiter_count(),
+            last_token: table.last_token(),
+        })
+    }
+}
+
+/// A freeze of the cluster is one in each group. Of these the one that ends last is shown.
+fn freezes(backup: &Backup) -> Vec<FreezeLine> {
+    let mut lines: BTreeMap<String, FreezeLine> = BTreeMap::new();
+    for GroupBackup { table, .. } in backup.groups() {
+        for freeze in table.freezes() {
+            let line = FreezeLine {
+                prefix: freeze.prefix,
+                remaining_ms: freeze.until.since(table.now()).as_ms(),
+                by: freeze.by.into(),
+                reason: freeze.reason.into(),
+            };
+            let shown = lines.get(&line.prefix).map_or(0, |shown| shown.remaining_ms);
+            if line.remaining_ms >= shown {
+                lines.insert(line.prefix.clone(), line);
+            }
+        }
+    }
+    lines.into_values().collect()
 }
 
 fn mode_text(mode: Mode) -> &'static str {

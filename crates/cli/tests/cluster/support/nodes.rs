@@ -82,6 +82,26 @@ impl Cluster {
         cluster
     }
 
+    /// Nodes with so many Raft groups; waits until all of them serve. A data directory keeps the number of groups that it
+    /// was made with, and a configuration names none.
+    pub(crate) async fn start_divided(nodes: u64, groups: u32) -> Cluster {
+        let options = ClusterOptions { nodes, settings: PATIENT.to_owned() };
+        let mut cluster = Cluster::configured_at(cluster_slot().await, options);
+        for id in cluster.ids() {
+            let data_dir = cluster.data_dir(id);
+            std::fs::create_dir(&data_dir).unwrap();
+            let identity = format!(
+                "version = 2\ncluster = \"test\"\nnode = {id}\ndata_dir_id = \"{id:032x}\"\ngroups = {groups}\n"
+            );
+            std::fs::write(data_dir.join("identity.toml"), identity).unwrap();
+            cluster.launch(id);
+        }
+        for id in cluster.ids() {
+            cluster.ready(id).await;
+        }
+        cluster
+    }
+
     /// Nodes whose ports speak TLS; waits until all of them serve. `{node}` stands for the node's id.
     pub(crate) async fn start_tls(nodes: u64, settings: &str) -> Cluster {
         let options = ClusterOptions { nodes, settings: format!("{PATIENT}\n{settings}") };
@@ -109,6 +129,14 @@ impl Cluster {
     }
 
     fn launch_at(slot: ClusterSlot, options: ClusterOptions) -> Cluster {
+        let mut cluster = Cluster::configured_at(slot, options);
+        for id in cluster.ids() {
+            cluster.launch(id);
+        }
+        cluster
+    }
+
+    fn configured_at(slot: ClusterSlot, options: ClusterOptions) -> Cluster {
         let dir = tempfile::tempdir().unwrap();
         let ports = free_ports(3 * options.nodes as usize);
         let mut nodes = Vec::new();
@@ -131,11 +159,7 @@ impl Cluster {
             );
             std::fs::write(&node.config, text).unwrap();
         }
-        let mut cluster = Cluster { nodes, dir, _slot: slot };
-        for id in 1..=options.nodes {
-            cluster.launch(id);
-        }
-        cluster
+        Cluster { nodes, dir, _slot: slot }
     }
 
     /// Takes addresses for a node that is yet to be added.
@@ -376,6 +400,20 @@ impl Cluster {
             for id in self.running() {
                 let view = self.view_of(id).await?;
                 digests.push((view.applied_index, view.digest));
+            }
+            digests.windows(2).all(|pair| pair[0] == pair[1]).then_some(())
+        })
+        .await;
+    }
+
+    /// The same for each group of a cluster with several.
+    pub(crate) async fn converged_in_all_groups(&self) {
+        eventually("all replicas of all groups are identical", Duration::from_secs(20), || async {
+            let mut digests = Vec::new();
+            for id in self.running() {
+                let groups = self.client_of(id).own_view().await?.groups.into_iter();
+                let state = |view: GroupStatus| (view.group, view.applied_index, view.digest);
+                digests.push(groups.map(state).collect::<Vec<_>>());
             }
             digests.windows(2).all(|pair| pair[0] == pair[1]).then_some(())
         })

@@ -1,5 +1,7 @@
-//! `SaveSnapshot`: the whole state at one moment, as a file in pieces. The leader makes it; any other node
+//! `SaveSnapshot`: the whole state of a group at one moment, as a file in pieces. The leader makes it; any other node
 //! passes it on.
+//!
+//! With several groups the file is a part of a backup, and the caller asks for the groups one after the other.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -40,16 +42,12 @@ pub(in crate::rpc) async fn serve(
 ) -> Result<Chunks, Failure> {
     const METHOD: Method = Method::SaveSnapshot;
     let permit = rpc.door.begin(METHOD)?;
-    if request.group != 0 && request.group != GroupId::FIRST.0 {
-        let words = format!("there is no group {}", request.group);
-        return Err(refused(Reason::InvalidFrame, words));
-    }
-    rpc.membership.groups.only_with_one("save a snapshot")?;
+    let group = group_of(rpc, &request)?;
     let query = rpc.door.admit(&caller, METHOD, Query::Snapshot)?;
-    match rpc.destination(&caller, METHOD, GroupId::FIRST).await? {
+    match rpc.destination(&caller, METHOD, group).await? {
         Destination::Here => {
             let only = Arc::clone(&rpc.backups).try_acquire_owned().map_err(|_| overloaded())?;
-            let made = timeout(MAKING_TIMEOUT, make(rpc, query)).await;
+            let made = timeout(MAKING_TIMEOUT, make(rpc, group, query)).await;
             let (header, body) = made
                 .unwrap_or_else(|_| Err(Failure { may_have_happened: false, ..took_too_long() }))?;
             let (sender, chunks) = mpsc::channel(CHUNKS_AHEAD);
@@ -62,12 +60,33 @@ pub(in crate::rpc) async fn serve(
     }
 }
 
-async fn make(rpc: &Rpc, query: Admitted<Query>) -> Result<(Vec<u8>, Bytes), Failure> {
-    let ReadData::Snapshot(state) = rpc.door.read(GroupId::FIRST, query).await?.data else {
+/// A caller that names no group knows one group only, and would take it for the whole cluster.
+fn group_of(rpc: &Rpc, request: &SaveSnapshotRequest) -> Result<GroupId, Failure> {
+    let groups = &rpc.membership.groups;
+    match request.group {
+        0 if groups.is_one() => Ok(GroupId::FIRST),
+        0 => {
+            let words = "this cluster has several groups, and the request names none: save all of them with a \
+                         newer `holdfast snapshot save`";
+            Err(refused(Reason::SeveralGroups, words))
+        }
+        number => groups.with_number(number),
+    }
+}
+
+async fn make(
+    rpc: &Rpc,
+    group: GroupId,
+    query: Admitted<Query>,
+) -> Result<(Vec<u8>, Bytes), Failure> {
+    let ReadData::Snapshot(state) = rpc.door.read(group, query).await?.data else {
         return Err(bug("the shard read something else"));
     };
     let WholeState { cluster, logical_time, file } = state;
-    let header = header_of(&rpc.membership.cluster, cluster, GroupId::FIRST, logical_time, &file);
+    let share = rpc.membership.groups.share_of(group);
+    // Each group notes an id of its own. That of the first group is the cluster's.
+    let cluster = if share.is_some() { rpc.membership.now().cluster } else { cluster };
+    let header = header_of(&rpc.membership.cluster, cluster, (group, share), logical_time, &file);
     Ok((header.encode(), file.data))
 }
 
