@@ -122,6 +122,8 @@ const LOST_LOCK: &[&str] = &[
      holdfast renew taken --session $session --token $token",
     "eval $(holdfast acquire over --ttl 200ms); while holdfast check-token over $token > out; do :; done; \
      holdfast release over --session $session --token $token",
+    "holdfast lock --all one,two -- $WORK & $BEGUN; holdfast break two --reason test > out; wait $!",
+    "holdfast lock --all one,two -- $WORK & $BEGUN; holdfast kill-session $(session one) --reason test > out; wait $!",
 ];
 
 /// Two of three nodes are dead.
