@@ -86,14 +86,34 @@ impl Cluster {
     pub(crate) async fn start_tls(nodes: u64, settings: &str) -> Cluster {
         let options = ClusterOptions { nodes, settings: format!("{PATIENT}\n{settings}") };
         let cluster = Cluster::launch_at(cluster_slot().await, options);
+        cluster.serve().await;
+        cluster
+    }
+
+    /// Nodes with these configurations, which may need the addresses of the nodes; waits until all of them serve.
+    pub(crate) async fn start_configured(
+        nodes: u64,
+        configuration: impl Fn(&Cluster, u64) -> String,
+    ) -> Cluster {
+        let options = ClusterOptions { nodes, settings: String::new() };
+        let mut cluster = Cluster::prepare_at(cluster_slot().await, options);
         for id in cluster.ids() {
+            cluster.configure(id, &configuration(&cluster, id));
+            cluster.launch(id);
+        }
+        cluster.serve().await;
+        cluster
+    }
+
+    /// Waits until all nodes serve, as their logs say: their ports may speak TLS.
+    async fn serve(&self) {
+        for id in self.ids() {
             eventually("the node serves", Duration::from_secs(20), || {
-                let log = cluster.log_of(id);
+                let log = self.log_of(id);
                 std::future::ready(log.contains("serving clients on").then_some(()))
             })
             .await;
         }
-        cluster
     }
 
     /// Waits until the node is ready, as its probe says.
@@ -109,6 +129,15 @@ impl Cluster {
     }
 
     fn launch_at(slot: ClusterSlot, options: ClusterOptions) -> Cluster {
+        let mut cluster = Cluster::prepare_at(slot, options);
+        for id in cluster.ids() {
+            cluster.launch(id);
+        }
+        cluster
+    }
+
+    /// The nodes are configured, and do not run.
+    fn prepare_at(slot: ClusterSlot, options: ClusterOptions) -> Cluster {
         let dir = tempfile::tempdir().unwrap();
         let ports = free_ports(3 * options.nodes as usize);
         let mut nodes = Vec::new();
@@ -131,11 +160,7 @@ impl Cluster {
             );
             std::fs::write(&node.config, text).unwrap();
         }
-        let mut cluster = Cluster { nodes, dir, _slot: slot };
-        for id in 1..=options.nodes {
-            cluster.launch(id);
-        }
-        cluster
+        Cluster { nodes, dir, _slot: slot }
     }
 
     /// Takes addresses for a node that is yet to be added.
