@@ -61,6 +61,7 @@ pub(crate) enum AccessVerb {
     #[command(after_help = "Examples:
   holdfast access token create token:billing --to billing.token
   holdfast access token list
+  holdfast access token list --within 30d
   holdfast access token revoke 0123456789abcdef")]
     Token {
         #[command(subcommand)]

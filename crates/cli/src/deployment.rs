@@ -1,5 +1,5 @@
 //! The files in `deploy/` fit this program: they parse, their commands and variables are known, and their probes name
-//! paths that a node serves. That their configurations are valid, `tests/cluster/metrics.rs` checks.
+//! paths that a node serves. Nodes with their configurations run in `tests/cluster/deployed.rs`.
 
 use std::collections::BTreeSet;
 use std::path::Path;

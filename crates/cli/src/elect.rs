@@ -103,7 +103,7 @@ async fn lead(
     };
     let problem = match elected {
         Ok(leadership) => {
-            let why_lost = |reason| {
+            let why_lost = |_: &Held, reason| {
                 format!(
                     "lost the leadership of {}: {}",
                     args.name,

@@ -53,6 +53,14 @@ impl Held {
         }
     }
 
+    /// Of several locks those that the cluster has ended.
+    pub(crate) fn ended_names(&self) -> Vec<&str> {
+        match self {
+            Held::All(guard) => guard.ended_names().collect(),
+            Held::One(_) | Held::Leader(_) | Held::Nothing(_) => Vec::new(),
+        }
+    }
+
     /// What ends it first, if the cluster does not answer any more.
     pub(crate) fn ends_by(&self) -> LossReason {
         match self {

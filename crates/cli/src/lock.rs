@@ -144,7 +144,7 @@ async fn not_held(
         return supervise::not_held(&args.child, problem);
     }
     output::message(&problem.words);
-    let why_lost = |reason: LossReason| reason.to_string();
+    let why_lost = |_: &Held, reason: LossReason| reason.to_string();
     let nothing = Held::Nothing(args.names().to_vec());
     supervise::run(&args.child, nothing, None, signals, session_end, why_lost).await
 }
@@ -188,12 +188,14 @@ async fn wait_and_run(
     traced.answered(&acquired);
     let problem = match acquired {
         Ok(held) => {
-            let why_lost = |reason| {
+            let why_lost = |held: &Held, reason| {
                 // A lock that was lost is not given back as if the work under it had been finished.
                 if args.terms.lock_delay.is_some() {
                     session_end.set(SessionEnd::Leave);
                 }
-                format!("lost the lock {}: {}", args.words(), why(reason, args))
+                let lost = if is_of_one_lock(reason) { held.ended_names() } else { Vec::new() };
+                let lost = lost_words(args.names(), &lost);
+                format!("lost {lost}: {}", why(reason, args))
             };
             let renewals =
                 (!args.uses_external_store()).then(|| RenewalWarning::new(client, &calls));
@@ -290,6 +292,20 @@ impl LockArgs {
     }
 }
 
+/// Whether a lock can be lost for this reason while those that are held with it are not.
+fn is_of_one_lock(reason: LossReason) -> bool {
+    matches!(reason, LossReason::Broken | LossReason::Wounded | LossReason::Transferred)
+}
+
+/// Which of the locks are lost: all, unless some are known to be.
+fn lost_words(names: &[String], lost: &[&str]) -> String {
+    let (gone, left): (Vec<&str>, Vec<&str>) =
+        names.iter().map(String::as_str).partition(|name| lost.is_empty() || lost.contains(name));
+    let noun = if gone.len() == 1 { "lock" } else { "locks" };
+    let together = if left.is_empty() { "" } else { ", held together with " };
+    format!("the {noun} {}{together}{}", gone.join(","), left.join(","))
+}
+
 /// Names the argument that ended the lock, if one did.
 fn why(reason: LossReason, args: &LockArgs) -> String {
     match (reason, args.max_hold) {
@@ -299,5 +315,21 @@ fn why(reason: LossReason, args: &LockArgs) -> String {
         }
         _ if args.uses_external_store() => reason.to_string(),
         _ => supervise::why_lease_ended(reason, args.ttl),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loss_names_the_locks_that_are_lost_and_those_that_were_held_with_them() {
+        let names = ["a", "b", "c"].map(str::to_owned);
+        assert_eq!(lost_words(&names[..1], &["a"]), "the lock a");
+        assert_eq!(lost_words(&names[..1], &[]), "the lock a");
+        assert_eq!(lost_words(&names, &["b"]), "the lock b, held together with a,c");
+        assert_eq!(lost_words(&names, &["a", "c"]), "the locks a,c, held together with b");
+        assert_eq!(lost_words(&names, &["a", "b", "c"]), "the locks a,b,c");
+        assert_eq!(lost_words(&names, &[]), "the locks a,b,c");
     }
 }

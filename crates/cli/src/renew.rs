@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use holdfast_client::unary::CallError;
+use holdfast_proto::v1::Reason;
 use serde::Serialize;
 
 use crate::break_lock::is_not_held;
@@ -74,11 +75,29 @@ async fn why_not(error: CallError, claimed: ClaimedHold<'_>) -> Problem {
     }
 }
 
+/// If the cluster does not know the session, it has freed what the session held.
+fn of_unknown_session(error: CallError, name: &str) -> Problem {
+    match error {
+        CallError::Rejected(rejection) if rejection.reason == Reason::UnknownSession => {
+            Problem::new(
+                Code::LockLost,
+                format!(
+                    "the cluster does not know this session: it has ended, or never existed; it holds no lock. \
+                     `holdfast acquire {}` takes the lock with a new session",
+                    quoted(name)
+                ),
+            )
+        }
+        error => error.into(),
+    }
+}
+
 pub(crate) async fn run(args: RenewArgs, global: &Global) -> Result<ExitCode, Problem> {
     let RenewArgs { name, session, token, tier } = args;
     let (session, token) = (session.id()?, token.number_of(&name, tier)?);
     let calls = one_shot::calls(global)?.tier(tier.to_tier());
-    let alive = calls.keep_alive(session, one_shot::next_request_id()).await?;
+    let alive = calls.keep_alive(session, one_shot::next_request_id()).await;
+    let alive = alive.map_err(|error| of_unknown_session(error, &name))?;
     let id = one_shot::next_call_id();
     let renewed = calls.renew(session, id, &name, token, None).await;
     let answer = match renewed {

@@ -153,14 +153,14 @@ pub(crate) async fn run(
     renewals: Option<RenewalWarning>,
     signals: &mut Signals,
     session_end: &Cell<SessionEnd>,
-    why_lost: impl Fn(LossReason) -> String,
+    why_lost: impl Fn(&Held, LossReason) -> String,
 ) -> Result<ExitCode, Problem> {
     let granted_at = Instant::now();
     let status_events = args.status_events();
     let stderr = NonblockingOutput::on(io::stderr()).map_err(cannot_start)?;
     let say = |words: &str| stderr.write(output::message_line(words));
     let proof = held.proof().map_err(|lost| {
-        let words = why_lost(lost.reason);
+        let words = why_lost(&held, lost.reason);
         status_events.lost(&words);
         Problem::new(Code::LockLost, words)
     })?;
@@ -175,7 +175,7 @@ pub(crate) async fn run(
     let mut running = started.map_err(cannot_start)?;
     status_events.started(running.pid());
     let tell_loss = |reason| {
-        let words = why_lost(reason);
+        let words = why_lost(&held, reason);
         say(&format!("{words}; the command ends"));
         words
     };
@@ -203,7 +203,7 @@ pub(crate) async fn run(
         && let Some(reason) = hold_on(&held, granted_at + span, signals).await
     {
         // The command ran under the lock to its end.
-        say(&format!("{}, before --hold-at-least was over", why_lost(reason)));
+        say(&format!("{}, before --hold-at-least was over", why_lost(&held, reason)));
         status_events.ended(exit_code);
         std::mem::forget(held);
         return Ok(ExitCode::from(exit_code));

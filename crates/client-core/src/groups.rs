@@ -33,8 +33,8 @@ const MAP_PATIENCE: Duration = Duration::from_secs(2);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "'{}' and '{}' are in different groups of the cluster ({} and {}), so no acquire-all can take both; put the same tag \
-     into their names, such as {{order}}/a and {{order}}/b",
-    .names[0], .names[1], .groups[0], .groups[1]
+     into their names, such as {{order}}/{} and {{order}}/{}",
+    .names[0], .names[1], .groups[0], .groups[1], .names[0], .names[1]
 )]
 pub struct SeveralGroups {
     pub names: [String; 2],

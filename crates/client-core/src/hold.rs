@@ -163,7 +163,7 @@ impl Hold {
     }
 
     /// Whether the cluster itself said that the hold ended, so that there is nothing to release.
-    pub(crate) fn has_ended(&self) -> bool {
+    pub fn has_ended(&self) -> bool {
         self.has_ended.load(Ordering::Acquire)
     }
 

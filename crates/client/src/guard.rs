@@ -263,6 +263,11 @@ impl Guard {
         }
     }
 
+    /// Whether the cluster has told the end of the hold.
+    pub(crate) fn has_ended(&self) -> bool {
+        matches!(&self.kind, Kind::Table(guard) if guard.hold.has_ended())
+    }
+
     /// Returns when the lock is lost, and only then.
     pub async fn lost(&self) -> LossReason {
         lease_watch::lost(self).await

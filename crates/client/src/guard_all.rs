@@ -105,6 +105,11 @@ impl GuardAll {
         lease_watch::lost(self).await
     }
 
+    /// The names of those whose end the cluster has told. It keeps the others for this session until they are released.
+    pub fn ended_names(&self) -> impl Iterator<Item = &str> {
+        self.guards.iter().filter(|guard| guard.has_ended()).map(Guard::name)
+    }
+
     /// As [`Guard::run_while_held`], while all of them are held.
     pub async fn run_while_held<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
         lease_watch::run_while_held(self, work).await

@@ -211,7 +211,11 @@ async fn an_acquire_all_in_several_groups_is_refused_before_it_is_sent() {
     let refused = client.lock_all(["orders", "wallet"]).acquire().await.unwrap_err();
     let AcquireError::Rejected(rejection) = &refused else { panic!("{refused:?}") };
     assert_eq!(rejection.reason, Reason::SeveralGroups);
-    assert!(rejection.message.contains("{order}/a"), "{}", rejection.message);
+    assert!(
+        rejection.message.contains("{order}/orders and {order}/wallet"),
+        "{}",
+        rejection.message
+    );
     // Nothing of it is on the stream.
     let orders = acquire_on(&client, "orders", &mut root, 7).await;
     assert_eq!(orders.token(), Ok(7));

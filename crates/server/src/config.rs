@@ -27,7 +27,7 @@ use serde::{Deserialize, Deserializer, de};
 
 pub use self::tracing::TracingConfig;
 pub use address::{Address, AddressError};
-pub use check_error::CheckError;
+pub use check_error::{CheckError, CheckErrors};
 #[cfg(test)]
 pub(crate) use connections::ARRIVAL_MS_MAX;
 pub use connections::ConnectionsConfig;
@@ -217,7 +217,13 @@ pub enum ConfigError {
     #[error("the configuration file is not valid: {0}")]
     Parse(#[from] Box<toml::de::Error>),
     #[error("the configuration cannot work: {0}")]
-    Check(#[from] CheckError),
+    Check(#[from] CheckErrors),
+}
+
+impl From<CheckError> for ConfigError {
+    fn from(error: CheckError) -> ConfigError {
+        ConfigError::Check(error.into())
+    }
 }
 
 impl NodeConfig {

@@ -30,6 +30,7 @@ use crate::inbox::ShardHandle;
 use crate::loop_watchdog::LoopWatchdog;
 use crate::metrics::Metrics;
 use crate::readiness::Readiness;
+use crate::transport::Transport;
 
 const BODY_BYTES_MAX: usize = 64 * 1024;
 
@@ -53,6 +54,7 @@ pub(crate) struct Shown {
     pub(crate) logins: Logins,
     /// Of the client port and of the HTTP port.
     pub(crate) connections: [Arc<Connections>; 2],
+    pub(crate) transport: Transport,
 }
 
 /// The node's own pages, and those of the dashboard.

@@ -59,9 +59,9 @@ pub use access::{BootstrapError, bootstrap_token, bootstrap_token_file};
 pub use access_reset::{ResetError, reset_access};
 pub use audit::{AuditFileError, utc};
 pub use config::{
-    Address, AddressError, AuditConfig, AuthConfig, CheckError, ConfigError, ConnectionsConfig,
-    HttpConfig, KafkaConfig, ListenConfig, LogFormat, MemberConfig, NodeConfig, OutgoingTlsConfig,
-    PeerTlsConfig, SaslConfig, SaslMechanism, TlsConfig, TracingConfig,
+    Address, AddressError, AuditConfig, AuthConfig, CheckError, CheckErrors, ConfigError,
+    ConnectionsConfig, HttpConfig, KafkaConfig, ListenConfig, LogFormat, MemberConfig, NodeConfig,
+    OutgoingTlsConfig, PeerTlsConfig, SaslConfig, SaslMechanism, TlsConfig, TracingConfig,
 };
 pub use connections::TooFewDescriptors;
 pub use durable_file::FileError;

@@ -246,6 +246,7 @@ impl Node {
                 tasks.spawn(close_denied_when_reloaded(Arc::clone(port), side));
             }
         }
+        tasks.spawn(transport.clone().keep_warning_of_ends());
         let links = PeerLinks::start(&handshake, &shard, &mut tasks);
 
         let (spreads_leaders, leaders_stay_for) = (config.spreads_leaders, config.leaders_stay_for);
@@ -389,6 +390,7 @@ impl Node {
                 watchdog: Arc::clone(&watchdog),
                 readiness,
                 connections: [clients, Arc::clone(&on_http)],
+                transport: transport.clone(),
                 logins: http::Logins::new(service, has_client_tls, notes),
             };
             let (dashboard, sampling) = holdfast_dashboard::dashboard(source, actions, hosts);

@@ -6,6 +6,7 @@
 //! - Certificates are loaded as a whole, and replaced as a whole by [`Transport::reload`].
 
 mod byte_stream;
+mod certificate_end;
 mod handshakes;
 mod peer_connector;
 mod tls_stream;
@@ -30,6 +31,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 pub(crate) use self::byte_stream::ByteStream;
+use self::certificate_end::{DAY, ShownCertificate};
 use self::handshakes::Handshakes;
 pub(crate) use self::peer_connector::PeerConnector;
 use self::tls_stream::TlsStream;
@@ -86,6 +88,7 @@ pub(crate) struct ClientSide {
     calls_and_frames: Arc<ServerConfig>,
     http: Arc<ServerConfig>,
     check: Option<Check>,
+    certificate: ShownCertificate,
 }
 
 /// For the peer port, and for dialling other nodes.
@@ -96,6 +99,7 @@ pub(crate) struct PeerSide {
     identity: Identity,
     trust: TrustFiles,
     cluster: String,
+    certificate: ShownCertificate,
 }
 
 /// What a new connection is.
@@ -140,6 +144,31 @@ impl Transport {
 
     pub(crate) fn has_certificates(&self) -> bool {
         self.0.clients.is_some() || self.0.peers.is_some()
+    }
+
+    /// When the certificate of the client port and the HTTP port ends, in seconds since 1970.
+    pub(crate) fn client_certificate_ends(&self) -> Option<i64> {
+        self.0.clients.as_ref().map(|side| side.borrow().certificate.ends_at_unix_s())
+    }
+
+    /// The same for the peer port.
+    pub(crate) fn peer_certificate_ends(&self) -> Option<i64> {
+        self.0.peers.as_ref().map(|side| side.borrow().certificate.ends_at_unix_s())
+    }
+
+    /// Logs a warning for each certificate that ends soon: at once, after a reload, and once a day. Runs until the node
+    /// stops.
+    pub(crate) async fn keep_warning_of_ends(self) {
+        let log = |warning: String| tracing::warn!("{warning}");
+        let clients = async {
+            let Some(side) = self.watch_clients() else { return };
+            certificate_end::keep_warning(side, |side| &side.certificate, DAY, log).await;
+        };
+        let peers = async {
+            let Some(side) = self.watch_peers() else { return };
+            certificate_end::keep_warning(side, |side| &side.certificate, DAY, log).await;
+        };
+        tokio::join!(clients, peers);
     }
 
     /// None if the client port speaks plaintext.
@@ -312,6 +341,7 @@ impl ClientSide {
             calls_and_frames: server(&[ALPN_GRPC, ALPN_FRAMED])?,
             http: server(&[ALPN_HTTP])?,
             check: trust.clone().map(|trust| Check::clients(&config.cluster, trust)),
+            certificate: ShownCertificate::new(CLIENTS, config, &tls.cert, &identity),
         }))
     }
 
@@ -339,7 +369,8 @@ impl PeerSide {
             peer_server_config(&identity, &config.cluster, trust.clone()).map_err(unusable)?;
         let check = Check::nodes(&config.cluster, trust.clone());
         let (server, cluster) = (Arc::new(server), config.cluster.clone());
-        Ok(Some(PeerSide { server, check, identity, trust, cluster }))
+        let certificate = ShownCertificate::new(PEERS, config, &tls.cert, &identity);
+        Ok(Some(PeerSide { server, check, identity, trust, cluster, certificate }))
     }
 
     /// Whether the certificate of a connection counts now. If not, the words say why.

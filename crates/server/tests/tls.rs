@@ -19,7 +19,7 @@ use holdfast_proto::v1::{Failure, OpenSessionRequest, Reason, StatusRequest, acq
 use holdfast_server::{NodeConfig, ReloadError, TlsError};
 use holdfast_service::{Caller, Method, Protocol, Service};
 use holdfast_tls::{
-    ALPN_FRAMED, ALPN_GRPC, ALPN_HTTP, ALPN_PEER, Identity, Socket, Validity, Verify,
+    ALPN_FRAMED, ALPN_GRPC, ALPN_HTTP, ALPN_PEER, Identity, Issued, Socket, Validity, Verify,
     client_config, explain_any, load_identity,
 };
 use support::framed::{FramedClient, Received, acquire, opening};
@@ -553,6 +553,38 @@ async fn a_reload_with_a_wrong_file_changes_nothing_and_a_right_one_is_used_by_t
     reloader.reload(&cluster.configs[0]).unwrap();
     assert_ne!(serial().await, first, "the new certificate");
     before.take("a").await;
+}
+
+#[tokio::test]
+async fn the_metrics_say_when_the_certificate_of_each_port_ends_also_after_a_reload() {
+    const NAME: &str = "holdfast_certificate_expires_timestamp_seconds";
+    let pki = Pki::new();
+    let cluster = Cluster::start_with(1, |config| pki.secure(config)).await;
+    let shown = async || -> Vec<String> {
+        let mut socket = pki.dial(&cluster.http_address(0), None, ALPN_HTTP).await.unwrap();
+        let request = b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+        socket.write_all(request).await.unwrap();
+        let mut page = String::new();
+        timeout(PATIENCE, socket.read_to_string(&mut page)).await.unwrap().unwrap();
+        page.lines().filter(|line| line.starts_with(NAME)).map(str::to_owned).collect()
+    };
+    let ending = |client: i64, peer: i64| {
+        [("client", client), ("http", client), ("peer", peer)]
+            .map(|(port, end)| format!("{NAME}{{port=\"{port}\"}} {end}"))
+    };
+    let end_of = |issued: &Issued| pki.identity(issued).details.not_after.unix_timestamp();
+    let loaded = load_identity(&pki.path("node-1.pem"), &pki.path("node-1-key.pem")).unwrap();
+    let first = loaded.details.not_after.unix_timestamp();
+    assert_eq!(shown().await, ending(first, first));
+
+    // Only one of the two tables gets a new certificate.
+    let short = pki.ca.issue_node(1, &[], Validity::days(3)).unwrap();
+    pki.put("short", &short);
+    let mut config = cluster.configs[0].clone();
+    let tls = config.tls.as_mut().unwrap();
+    (tls.cert, tls.key) = (pki.path("short.pem"), pki.path("short-key.pem"));
+    cluster.nodes[0].as_ref().unwrap().credential_reloader().reload(&config).unwrap();
+    assert_eq!(shown().await, ending(end_of(&short), first));
 }
 
 #[tokio::test]

@@ -5,6 +5,9 @@ use std::io;
 
 use rustls::{AlertDescription, CertificateError, Error};
 
+const PORTS: &str =
+    "check the port: by convention 7420 is for clients, 7421 for nodes, and 7422 for browsers";
+
 /// The same for an error that a failed handshake caused. `None` if TLS had no part in it.
 pub fn explain_any(error: &(dyn AnyError + 'static)) -> Option<String> {
     let mut cause = Some(error);
@@ -73,10 +76,10 @@ fn alert_words(alert: AlertDescription) -> String {
         }
         AlertDescription::CertificateRequired => "it wants a certificate".to_owned(),
         AlertDescription::CertificateUnknown | AlertDescription::BadCertificate => {
-            "our certificate is not one for this port".to_owned()
+            format!("our certificate is not one for this port; {PORTS}")
         }
         AlertDescription::NoApplicationProtocol => {
-            "it does not speak our protocol on this port".to_owned()
+            format!("it does not speak our protocol on this port; {PORTS}")
         }
         other => format!("{other:?}"),
     }

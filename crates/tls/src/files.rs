@@ -8,6 +8,7 @@ use std::sync::Arc;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, TrustAnchor};
 use thiserror::Error;
+use time::OffsetDateTime;
 use webpki::{CertRevocationList, OwnedCertRevocationList, anchor_from_trusted_cert};
 
 use crate::details::{Details, DetailsError};
@@ -35,6 +36,8 @@ pub struct Identity {
     pub(crate) chain: Vec<CertificateDer<'static>>,
     pub(crate) key: PrivateKeyDer<'static>,
     pub details: Details,
+    /// When the first certificate of the chain ends.
+    pub ends_at: OffsetDateTime,
 }
 
 #[derive(Debug, Error)]
@@ -140,10 +143,12 @@ pub fn load_identity(certificate: &Path, key: &Path) -> Result<Identity, FileErr
     let chain = chain.map_err(|error| wrong(DetailsError::Damaged(error.to_string())))?;
     let first = chain.first().ok_or(DetailsError::NoCertificate).map_err(wrong)?;
     let details = Details::of(first).map_err(wrong)?;
-    let days = details.days_left(time::OffsetDateTime::now_utc());
-    if time::OffsetDateTime::now_utc() > details.not_after {
+    let days = details.days_left(OffsetDateTime::now_utc());
+    if OffsetDateTime::now_utc() > details.not_after {
         return Err(FileError::Expired { path: certificate.to_owned(), days: -days });
     }
+    let ends = chain.iter().filter_map(|der| Some(Details::of(der).ok()?.not_after));
+    let ends_at = ends.fold(details.not_after, OffsetDateTime::min);
     refuse_if_readable(key)?;
     let no_key = |_| FileError::NoKey { path: key.to_owned() };
     let secret = PrivateKeyDer::from_pem_slice(&read(key)?).map_err(no_key)?;
@@ -151,7 +156,7 @@ pub fn load_identity(certificate: &Path, key: &Path) -> Result<Identity, FileErr
     let signing = rustls::crypto::ring::sign::any_supported_type(&secret)
         .map_err(|_| FileError::NoKey { path: key.to_owned() })?;
     rustls::sign::CertifiedKey::new(chain.clone(), signing).keys_match().map_err(|_| other())?;
-    Ok(Identity { chain, key: secret, details })
+    Ok(Identity { chain, key: secret, details, ends_at })
 }
 
 #[cfg(unix)]

@@ -39,10 +39,12 @@ impl Files {
 
 /// As it would be loaded, but for the checks of the files: also one that is over.
 fn identity(issued: &Issued) -> Identity {
+    let details = Details::of_pem(issued.certificate_pem.as_bytes()).unwrap();
     Identity {
         chain: vec![PemObject::from_pem_slice(issued.certificate_pem.as_bytes()).unwrap()],
         key: PemObject::from_pem_slice(issued.key_pem.as_bytes()).unwrap(),
-        details: Details::of_pem(issued.certificate_pem.as_bytes()).unwrap(),
+        ends_at: details.not_after,
+        details,
     }
 }
 
@@ -365,6 +367,23 @@ fn files_are_checked_before_they_are_used() {
     assert!(matches!(foreign, Err(FileError::ForeignList { .. })), "{foreign:?}");
     let missing = files.0.path().join("missing.pem");
     assert!(matches!(load_identity(&missing, &key), Err(FileError::Io { .. })));
+}
+
+#[test]
+fn an_identity_ends_with_the_first_certificate_of_its_chain() {
+    let files = Files::new();
+    let leaf = authority().issue_node(1, &[], Validity::days(30)).unwrap();
+    let key = files.write("key.pem", &leaf.key_pem);
+    let ends_with = |others: &[&str]| {
+        let chain = [&[leaf.certificate_pem.as_str()], others].concat().concat();
+        load_identity(&files.write("chain.pem", &chain), &key).unwrap().ends_at
+    };
+    let alone = ends_with(&[]);
+    let short = Authority::create(CLUSTER, Validity::days(3)).unwrap();
+    let long = authority();
+    assert_eq!(ends_with(&[long.certificate_pem()]), alone);
+    let first = ends_with(&[long.certificate_pem(), short.certificate_pem()]);
+    assert_eq!((alone - first).whole_days(), 27);
 }
 
 #[test]

@@ -119,7 +119,7 @@ pub(super) async fn run(verb: RoleVerb, global: &Global) -> Result<ExitCode, Pro
             if !replace && found.content.roles.roles.keys().any(|role| role.as_str() == name) {
                 let words = format!(
                     "there is a role {name}, and nothing was changed; `holdfast access role list` shows its rules, and \
-                     --replace gives it others"
+                     `holdfast access role create {name} --replace --allow RULE` gives it others"
                 );
                 return Err(Problem::new(Code::Usage, words));
             }

@@ -54,11 +54,19 @@ pub(super) struct TokenArgs {
 }
 
 /// Lists the tokens: id, user, end and note. Their secrets are not known to the cluster.
+///
+/// The cluster does not record when a token was last used. The audit files of the nodes do: the field `credential` of each
+/// line `login` has the token's id.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   holdfast access token list
-  holdfast access token list --output json")]
-pub(crate) struct ListArgs {}
+  holdfast access token list --within 30d                  # what to replace or revoke
+  holdfast access token list --within 0s --output json     # what is over")]
+pub(crate) struct ListArgs {
+    /// Lists only the tokens that end within this time, or have ended. What ends first is listed first.
+    #[arg(long, value_name = "D", allow_hyphen_values = true, value_parser = duration::parse)]
+    within: Option<Duration>,
+}
 
 /// Revokes a token. Its user keeps its roles and its other tokens.
 #[derive(Debug, Args)]
@@ -78,6 +86,9 @@ pub(crate) struct RevokeArgs {
 #[derive(Debug, Serialize)]
 struct Tokens {
     tokens: Vec<TokenInfo>,
+    /// Only those that end within this time are listed.
+    #[serde(skip)]
+    within: Option<Duration>,
 }
 
 #[derive(Debug, Serialize)]
@@ -85,23 +96,49 @@ struct TokenInfo {
     id: String,
     principal: String,
     expires_at_unix_ms: Option<u64>,
+    /// By the clock of this machine.
+    has_ended: bool,
     note: String,
 }
 
-impl From<v1::AccessTokenInfo> for TokenInfo {
-    fn from(token: v1::AccessTokenInfo) -> TokenInfo {
+impl TokenInfo {
+    fn of(token: v1::AccessTokenInfo, now_unix_ms: u64) -> TokenInfo {
         let v1::AccessTokenInfo { id, principal, expires_at_unix_ms, note } = token;
-        TokenInfo { id, principal, expires_at_unix_ms, note }
+        let has_ended = expires_at_unix_ms.is_some_and(|end| end <= now_unix_ms);
+        TokenInfo { id, principal, expires_at_unix_ms, has_ended, note }
+    }
+}
+
+impl Tokens {
+    fn of(tokens: Vec<v1::AccessTokenInfo>, within: Option<Duration>, now_unix_ms: u64) -> Tokens {
+        let mut tokens: Vec<TokenInfo> =
+            tokens.into_iter().map(|token| TokenInfo::of(token, now_unix_ms)).collect();
+        if let Some(within) = within {
+            let within_ms = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
+            let last = now_unix_ms.saturating_add(within_ms);
+            tokens.retain(|token| token.expires_at_unix_ms.is_some_and(|end| end <= last));
+            tokens.sort_by_key(|token| token.expires_at_unix_ms);
+        }
+        Tokens { tokens, within }
     }
 }
 
 impl Show for Tokens {
     fn to_table(&self) -> String {
         if self.tokens.is_empty() {
-            return "there are no tokens\n".to_owned();
+            return match self.within {
+                None => "there are no tokens\n".to_owned(),
+                Some(Duration::ZERO) => "no token has ended\n".to_owned(),
+                Some(within) => {
+                    format!("no token has ended or ends within {}\n", duration::as_written(within))
+                }
+            };
         }
         let row = |token: &TokenInfo| {
-            let end = token.expires_at_unix_ms.map_or("never".to_owned(), utc);
+            let mut end = token.expires_at_unix_ms.map_or("never".to_owned(), utc);
+            if token.has_ended {
+                end += " (ended)";
+            }
             vec![token.id.clone(), token.principal.clone(), end, on_one_line(&token.note)]
         };
         let rows: Vec<Vec<String>> = self.tokens.iter().map(row).collect();
@@ -114,10 +151,10 @@ pub(super) async fn run(verb: TokenVerb, global: &Global) -> Result<ExitCode, Pr
         TokenVerb::Create(CreateArgs { principal, token }) => {
             create(global, &principal, token, Vec::new()).await
         }
-        TokenVerb::List(_) => {
+        TokenVerb::List(ListArgs { within }) => {
             let policy = super::load(&global.calls()?).await?;
-            let tokens = policy.tokens.into_iter().map(TokenInfo::from).collect();
-            output::show(global.output, &Tokens { tokens })
+            let now_unix_ms = from_now(Duration::ZERO);
+            output::show(global.output, &Tokens::of(policy.tokens, within, now_unix_ms))
         }
         TokenVerb::Revoke(RevokeArgs { id, end_sessions, force }) => {
             let calls = global.calls()?;
@@ -189,5 +226,53 @@ fn parse_note(text: &str) -> Result<String, String> {
     match text.len() <= NOTE_BYTES_MAX {
         true => Ok(text.to_owned()),
         false => Err(format!("a note has at most {NOTE_BYTES_MAX} bytes")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: u64 = 1_000_000;
+
+    fn listed(within_ms: Option<u64>) -> Tokens {
+        let token = |id: &str, expires_at_unix_ms| v1::AccessTokenInfo {
+            id: id.to_owned(),
+            principal: "token:a".to_owned(),
+            expires_at_unix_ms,
+            note: String::new(),
+        };
+        let all = vec![
+            token("late", Some(NOW + 101)),
+            token("soon", Some(NOW + 100)),
+            token("never", None),
+            token("over", Some(NOW)),
+            token("long-over", Some(7)),
+        ];
+        Tokens::of(all, within_ms.map(Duration::from_millis), NOW)
+    }
+
+    fn ids(tokens: &Tokens) -> Vec<&str> {
+        tokens.tokens.iter().map(|token| token.id.as_str()).collect()
+    }
+
+    #[test]
+    fn tokens_that_end_within_a_time_or_have_ended_are_listed_the_first_end_first() {
+        assert_eq!(ids(&listed(None)), ["late", "soon", "never", "over", "long-over"]);
+        assert_eq!(ids(&listed(Some(100))), ["long-over", "over", "soon"]);
+        assert_eq!(ids(&listed(Some(0))), ["long-over", "over"]);
+        assert_eq!(ids(&listed(Some(u64::MAX))), ["long-over", "over", "soon", "late"]);
+    }
+
+    #[test]
+    fn a_token_that_has_ended_is_shown_as_such() {
+        let shown = listed(Some(100)).to_table();
+        let has_ended = |id: &str| {
+            let line = shown.lines().find(|line| line.starts_with(id)).unwrap();
+            line.contains("(ended)")
+        };
+        assert!(has_ended("over") && has_ended("long-over") && !has_ended("soon"), "{shown}");
+        let none = Tokens::of(Vec::new(), Some(Duration::from_secs(3600)), NOW);
+        assert_eq!(none.to_table(), "no token has ended or ends within 1h\n");
     }
 }

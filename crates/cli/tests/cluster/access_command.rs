@@ -175,6 +175,15 @@ async fn a_session_outlives_the_rotation_of_its_token_and_a_killed_holder_frees_
     let tokens = secured.data("admin", &["access", "token", "list"]).await;
     let old = &secured.secret("worker")[4..20];
     assert!(tokens["tokens"].as_array().unwrap().iter().any(|token| token["id"] == old));
+    let short = secured.token_file("short");
+    let create = ["access", "token", "create", "token:worker", "--expires", "24h", "--to"];
+    secured.data("admin", &[&create[..], &[short.to_str().unwrap()]].concat()).await;
+    let soon = secured.data("admin", &["access", "token", "list", "--within", "25h"]).await;
+    let ids: Vec<_> = soon["tokens"].as_array().unwrap().iter().map(|it| &it["id"]).collect();
+    assert_eq!(ids, [&secured.secret("short")[4..20]]);
+    assert_eq!(soon["tokens"][0]["has_ended"], false);
+    let none = secured.done("admin", &["access", "token", "list", "--within", "23h"]).await;
+    assert_eq!(none, "no token has ended or ends within 23h\n");
     std::fs::rename(&new, secured.token_file("worker")).unwrap();
     secured.done("admin", &["access", "token", "revoke", old]).await;
     let leader = eventually("there is a leader", PATIENCE, async || {

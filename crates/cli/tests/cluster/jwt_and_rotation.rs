@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::secured_audit::{AUDIT, appears};
 use crate::support::{PATIENCE, eventually, output, text};
-use crate::tls_cluster::TlsCluster;
+use crate::tls_cluster::{TlsCluster, done};
 
 const DENIED: i32 = 77;
 const TTL: Duration = Duration::from_secs(3);
@@ -189,4 +189,35 @@ async fn a_client_whose_token_is_revoked_loses_its_lock_before_the_lease_is_over
     // A heartbeat is due after a third of the lease. The followers are not sure that the token is gone; the leader is.
     let reason = tokio::time::timeout(20 * TTL, guard.lost()).await.unwrap();
     assert_eq!(reason, LossReason::Denied);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_warns_in_its_log_before_a_certificate_ends_at_a_reload_and_at_the_start() {
+    const READ: &str = "SIGHUP: the certificates and keys were read again";
+    let mut secured = TlsCluster::start(1, "").await;
+    let (certs, warning) = (secured.path("certs"), "node-1.pem ends in 2 days (");
+    let certs = certs.to_str().unwrap().to_owned();
+    reload(&secured, READ).await;
+    assert!(!secured.cluster.log_of(1).contains(" ends in "), "{}", secured.cluster.log_of(1));
+
+    let warned = async |secured: &TlsCluster, times: usize| {
+        eventually("both tables are warned of", PATIENCE, || {
+            let log = secured.cluster.log_of(1);
+            let warnings = log.lines().filter(|line| line.contains(warning));
+            let warnings: Vec<String> = warnings.map(str::to_owned).collect();
+            std::future::ready((warnings.len() == 2 * times).then_some(warnings))
+        })
+        .await
+    };
+    let issue = ["cert", "node", "--id", "1", "--host", "127.0.0.1", "--days", "3", "--replace"];
+    done(&[&issue[..], &["--dir", &certs]].concat()).await;
+    reload(&secured, READ).await;
+    let warnings = warned(&secured, 1).await;
+    for table in ["[tls]", "[peer_tls]"] {
+        let line = warnings.iter().find(|line| line.contains(table)).unwrap();
+        assert!(line.contains("WARN") && line.contains("`holdfast cert node --id 1`"), "{line}");
+    }
+    secured.cluster.terminate(1).await;
+    secured.cluster.launch(1);
+    warned(&secured, 2).await;
 }

@@ -24,6 +24,7 @@ mod command_line;
 mod common_mistakes;
 mod dashboard;
 mod demo;
+mod deployed;
 mod disconnection;
 mod efficiency;
 mod efficiency_alone;

@@ -83,6 +83,8 @@ const WRONG_INPUT: &[&str] = &[
     "holdfast release a --session 00000000000000000000000000000001 --token $TOKEN",
     "holdfast renew a --session $SESSION --token 999",
     "holdfast renew b --session $SESSION --token $TOKEN",
+    "holdfast renew a --session 00000000000000000000000000000001 --token $TOKEN",
+    "holdfast server --config faults",
     "holdfast check-token a 999999999999999",
     "holdfast who a --token 999999999999999",
     "holdfast history never-used",
@@ -122,6 +124,8 @@ const LOST_LOCK: &[&str] = &[
      holdfast renew taken --session $session --token $token",
     "eval $(holdfast acquire over --ttl 200ms); while holdfast check-token over $token > out; do :; done; \
      holdfast release over --session $session --token $token",
+    "holdfast lock --all one,two -- $WORK & $BEGUN; holdfast break two --reason test > out; wait $!",
+    "holdfast lock --all one,two -- $WORK & $BEGUN; holdfast kill-session $(session one) --reason test > out; wait $!",
 ];
 
 /// Two of three nodes are dead.
@@ -152,6 +156,9 @@ impl Shell {
     fn new(endpoints: &str) -> Shell {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("garbage"), "no snapshot, no configuration\n").unwrap();
+        let faults = "cluster = \"Prod\"\nnode = 9\ndata_dir = \"data\"\ntick_ms = 0\n\
+                      [[nodes]]\nid = 1\nclient = \"127.0.0.1:7420\"\npeer = \"127.0.0.1:7420\"\n";
+        std::fs::write(dir.path().join("faults"), faults).unwrap();
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
         let varying = vec![
             (dir.path().to_str().unwrap().to_owned(), "DIR"),

@@ -73,7 +73,7 @@ fn an_acquire_all_in_several_groups_is_refused_with_a_hint() {
     let rejection = Rejection::from(several.unwrap_err());
     assert_eq!((rejection.reason, rejection.may_have_happened), (Reason::SeveralGroups, false));
     assert!(!rejection.is_retryable());
-    for part in ["'a'", "'b'", "7 and 1", "{order}/a"] {
+    for part in ["'a'", "'b'", "7 and 1", "{order}/a and {order}/b"] {
         assert!(rejection.message.contains(part), "{}", rejection.message);
     }
 }

@@ -5,25 +5,35 @@ use std::collections::{BTreeMap, BTreeSet};
 use holdfast_proto::GROUPS_MAX;
 use holdfast_service::AuthMode;
 
-use super::check_error::{CheckError, in_range};
+use super::check_error::{CheckError, CheckErrors, in_range};
 use super::{Address, NodeConfig, listen};
 
 const NODES_MAX: usize = 7;
 const CLUSTER_NAME_CHARS_MAX: usize = 64;
 
-pub(super) fn check(config: &NodeConfig) -> Result<(), CheckError> {
-    check_cluster_name(&config.cluster)?;
+/// Of what depends on each other, the first fault is told.
+pub(super) fn check(config: &NodeConfig) -> Result<(), CheckErrors> {
+    let mut checks = vec![check_cluster_name(&config.cluster)];
     if config.data_dir.as_os_str().is_empty() {
-        return Err(CheckError::NoDataDir);
+        checks.push(Err(CheckError::NoDataDir));
     }
-    check_tuning(config)?;
-    check_groups(config)?;
-    check_node_count(config.nodes.len())?;
-    check_ids(config)?;
-    if config.join && config.nodes.len() != 1 {
-        return Err(CheckError::JoinsWithOthers { count: config.nodes.len() });
+    checks.extend(check_numbers(config));
+    checks.extend(check_tables(config));
+    checks.extend([
+        check_groups(config),
+        check_node_count(config.nodes.len()),
+        check_ids(config),
+        check_joining(config),
+        check_addresses(config),
+    ]);
+    CheckErrors::of(checks)
+}
+
+fn check_joining(config: &NodeConfig) -> Result<(), CheckError> {
+    match config.nodes.len() {
+        count if config.join && count != 1 => Err(CheckError::JoinsWithOthers { count }),
+        _ => Ok(()),
     }
-    check_addresses(config)
 }
 
 pub(super) fn check_node_count(count: usize) -> Result<(), CheckError> {
@@ -40,41 +50,41 @@ fn check_cluster_name(name: &str) -> Result<(), CheckError> {
     if valid { Ok(()) } else { Err(CheckError::ClusterName { name: name.to_owned() }) }
 }
 
-fn check_tuning(config: &NodeConfig) -> Result<(), CheckError> {
+fn check_numbers(config: &NodeConfig) -> Vec<Result<(), CheckError>> {
     const MIB: u64 = 1024 * 1024;
-    in_range("tick_ms", config.tick_ms, 5..=1_000)?;
-    in_range("election_ticks", config.election_ticks, 5..=200)?;
-    in_range("heartbeat_ticks", config.heartbeat_ticks, 1..=60)?;
-    in_range("grace_ms", config.grace_ms, 0..=60_000)?;
-    in_range("snapshot_every_entries", config.snapshot_every_entries, 100..=100_000_000)?;
-    in_range("snapshot_every_bytes", config.snapshot_every_bytes, MIB..=1024 * 1024 * MIB)?;
-    in_range("events_kept", config.events_kept, 100..=10_000_000)?;
-    in_range("segment_bytes", config.segment_bytes, MIB..=1024 * MIB)?;
+    let mut checks = vec![
+        in_range("tick_ms", config.tick_ms, 5..=1_000),
+        in_range("election_ticks", config.election_ticks, 5..=200),
+        in_range("heartbeat_ticks", config.heartbeat_ticks, 1..=60),
+        in_range("grace_ms", config.grace_ms, 0..=60_000),
+        in_range("snapshot_every_entries", config.snapshot_every_entries, 100..=100_000_000),
+        in_range("snapshot_every_bytes", config.snapshot_every_bytes, MIB..=1024 * 1024 * MIB),
+        in_range("events_kept", config.events_kept, 100..=10_000_000),
+        in_range("segment_bytes", config.segment_bytes, MIB..=1024 * MIB),
+    ];
     if let Some(audit) = &config.audit {
-        in_range("audit.file_bytes", audit.file_bytes, 4_096..=1024 * 1024 * MIB)?;
-        in_range("audit.files_kept", audit.files_kept, 0..=1_000)?;
-        if audit.file.as_os_str().is_empty() {
-            return Err(CheckError::NoAuditFile);
-        }
+        checks.push(in_range("audit.file_bytes", audit.file_bytes, 4_096..=1024 * 1024 * MIB));
+        checks.push(in_range("audit.files_kept", audit.files_kept, 0..=1_000));
+    }
+    let (heartbeat, election) = (config.heartbeat_ticks, config.election_ticks);
+    if heartbeat.saturating_mul(3) > election {
+        checks.push(Err(CheckError::HeartbeatTooSlow { heartbeat, election }));
+    }
+    checks
+}
+
+fn check_tables(config: &NodeConfig) -> Vec<Result<(), CheckError>> {
+    let mut checks = Vec::new();
+    if config.audit.as_ref().is_some_and(|audit| audit.file.as_os_str().is_empty()) {
+        checks.push(Err(CheckError::NoAuditFile));
     }
     if config.tls.as_ref().is_some_and(|tls| tls.crl.is_some() && tls.client_ca.is_none()) {
-        return Err(CheckError::CrlWithoutCa);
+        checks.push(Err(CheckError::CrlWithoutCa));
     }
-    if let Some(kafka) = &config.kafka {
-        kafka.check()?;
-    }
-    if let Some(tracing) = &config.tracing {
-        tracing.check()?;
-    }
-    config.http.check()?;
-    config.connections.check()?;
-    if config.heartbeat_ticks * 3 > config.election_ticks {
-        return Err(CheckError::HeartbeatTooSlow {
-            heartbeat: config.heartbeat_ticks,
-            election: config.election_ticks,
-        });
-    }
-    Ok(())
+    checks.extend(config.kafka.as_ref().map(|kafka| kafka.check()));
+    checks.extend(config.tracing.as_ref().map(|tracing| tracing.check()));
+    checks.extend([config.http.check(), config.connections.check()]);
+    checks
 }
 
 /// With several groups, what is not there yet for all of them cannot be configured.
@@ -177,6 +187,19 @@ mod tests {
         assert!(refusal(|config| config.snapshot_every_bytes = 1).starts_with("snapshot_every"));
         assert!(refusal(|config| config.events_kept = 1).starts_with("events_kept"));
         assert!(refusal(|config| config.segment_bytes = 512).starts_with("segment_bytes = 512"));
+    }
+
+    #[test]
+    fn all_faults_are_told_at_once() {
+        let words = refusal(|config| {
+            config.cluster = "Prod".to_owned();
+            config.tick_ms = 0;
+            config.nodes[1].peer = config.nodes[0].client.clone();
+        });
+        let lines: Vec<&str> = words.lines().collect();
+        assert_eq!(lines.len(), 3, "{words}");
+        assert!(lines[0].starts_with("cluster = ") && lines[1].starts_with("  also: tick_ms = 0"));
+        assert!(lines[2].starts_with("  also: client of node 1 and peer of node 2"), "{words}");
     }
 
     #[test]

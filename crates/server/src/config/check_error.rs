@@ -1,5 +1,6 @@
 //! What can be wrong with a configuration that can be read.
 
+use std::fmt;
 use std::ops::RangeInclusive;
 
 /// Which key is wrong, how, and what to do.
@@ -106,6 +107,37 @@ pub enum CheckError {
     HostName { host: String },
     #[error("there are not enough ports above {base_port} for all nodes; choose a lower one")]
     PortsRunOut { base_port: u16 },
+}
+
+/// What is wrong with a configuration: at least one fault.
+#[derive(Debug, PartialEq, Eq)]
+pub struct CheckErrors(Vec<CheckError>);
+
+impl CheckErrors {
+    /// All faults that the checks found.
+    pub(super) fn of(checks: Vec<Result<(), CheckError>>) -> Result<(), CheckErrors> {
+        let faults: Vec<CheckError> = checks.into_iter().filter_map(Result::err).collect();
+        if faults.is_empty() { Ok(()) } else { Err(CheckErrors(faults)) }
+    }
+}
+
+impl From<CheckError> for CheckErrors {
+    fn from(error: CheckError) -> CheckErrors {
+        CheckErrors(vec![error])
+    }
+}
+
+impl std::error::Error for CheckErrors {}
+
+/// A line for each.
+impl fmt::Display for CheckErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, fault) in self.0.iter().enumerate() {
+            let before = if number == 0 { "" } else { "\n  also: " };
+            write!(f, "{before}{fault}")?;
+        }
+        Ok(())
+    }
 }
 
 pub(super) fn in_range(

@@ -28,6 +28,8 @@ async fn metrics(State(shown): State<Shown>, headers: HeaderMap) -> Response {
         inbox_operations,
         inbox_refusals,
         ports: shown.connections.each_ref().map(|port| port.used()),
+        client_certificate_ends: shown.transport.client_certificate_ends(),
+        peer_certificate_ends: shown.transport.peer_certificate_ends(),
     };
     match page(&shown.metrics, extra, open_metrics) {
         Ok(text) => {

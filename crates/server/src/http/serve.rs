@@ -93,7 +93,11 @@ pub(crate) async fn serve(
                     serve_one(socket, open, routes, stopping).await;
                 }
                 Ok(Ok(Accepted::Plaintext(stream))) => {
-                    refuse_with(stream, PLAINTEXT_REFUSED.as_bytes()).await;
+                    match lost_clients::is_grpc(&stream, HEAD_TIMEOUT).await {
+                        Some(true) => lost_clients::redirect(stream, lost).await,
+                        Some(false) => refuse_with(stream, PLAINTEXT_REFUSED.as_bytes()).await,
+                        None => {}
+                    }
                 }
                 Ok(Ok(Accepted::Refused) | Err(_)) | Err(_) => {}
             }

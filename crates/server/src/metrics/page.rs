@@ -24,6 +24,10 @@ pub(crate) struct Extra {
     pub(crate) inbox_refusals: u64,
     /// The client port and the HTTP port.
     pub(crate) ports: [PortUse; 2],
+    /// Of the client port and the HTTP port, in seconds since 1970. None if they have none.
+    pub(crate) client_certificate_ends: Option<i64>,
+    /// The same of the peer port.
+    pub(crate) peer_certificate_ends: Option<i64>,
 }
 
 /// In the OpenMetrics text format, or in the older one of Prometheus, which most tools still ask for.
@@ -156,6 +160,7 @@ impl Collector for Shown {
         self.disk(&mut page)?;
         self.load(&mut page)?;
         self.connections(&mut page)?;
+        self.certificates(&mut page)?;
         self.audit(&mut page)?;
         self.kafka(&mut page)?;
         self.process(&mut page)
@@ -530,6 +535,24 @@ impl Shown {
             "Requests that were refused or broken off because of a limit on requests, bytes or time",
             ports(|port| port.refused_requests),
         )
+    }
+
+    fn certificates(&self, page: &mut Page<'_>) -> fmt::Result {
+        let mut family = page.encoder.encode_descriptor(
+            "holdfast_certificate_expires_timestamp",
+            "When the certificate of the port ends, since 1970; a port without TLS has no value",
+            Some(&Unit::Seconds),
+            MetricType::Gauge,
+        )?;
+        let clients = self.extra.client_certificate_ends;
+        let ports =
+            [("client", clients), ("http", clients), ("peer", self.extra.peer_certificate_ends)];
+        for (port, ends_at) in ports {
+            if let Some(ends_at) = ends_at {
+                family.encode_family(&[("port", port)])?.encode_gauge(&ends_at)?;
+            }
+        }
+        Ok(())
     }
 
     fn audit(&self, page: &mut Page<'_>) -> fmt::Result {

@@ -232,10 +232,11 @@ impl PeerPort {
     /// Answers a caller that uses plaintext on a port with TLS. The caller has not proved who it is. So every call gets
     /// the same error, and this node closes the connection after a short time.
     async fn refuse_plaintext(&self, socket: TcpStream) {
-        let node = self.handshake.membership.me;
+        let membership = &self.handshake.membership;
+        let (node, clients) = (membership.me, membership.client_address(Some(membership.me)));
         let words = format!(
-            "this is the peer port of node {node}, which speaks TLS; the caller speaks plaintext: give that node a \
-             [peer_tls], with a certificate of `holdfast cert node`"
+            "this is the peer port of node {node}, which speaks TLS; the caller speaks plaintext. Clients use {clients}. A \
+             node needs [peer_tls], with a certificate of `holdfast cert node`"
         );
         answer_all(socket, Status::unauthenticated(words)).await;
     }

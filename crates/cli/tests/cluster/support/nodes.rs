@@ -86,7 +86,7 @@ impl Cluster {
     /// was made with, and a configuration names none.
     pub(crate) async fn start_divided(nodes: u64, groups: u32) -> Cluster {
         let options = ClusterOptions { nodes, settings: PATIENT.to_owned() };
-        let mut cluster = Cluster::configured_at(cluster_slot().await, options);
+        let mut cluster = Cluster::prepare_at(cluster_slot().await, options);
         for id in cluster.ids() {
             let data_dir = cluster.data_dir(id);
             std::fs::create_dir(&data_dir).unwrap();
@@ -106,14 +106,34 @@ impl Cluster {
     pub(crate) async fn start_tls(nodes: u64, settings: &str) -> Cluster {
         let options = ClusterOptions { nodes, settings: format!("{PATIENT}\n{settings}") };
         let cluster = Cluster::launch_at(cluster_slot().await, options);
+        cluster.serve().await;
+        cluster
+    }
+
+    /// Nodes with these configurations, which may need the addresses of the nodes; waits until all of them serve.
+    pub(crate) async fn start_configured(
+        nodes: u64,
+        configuration: impl Fn(&Cluster, u64) -> String,
+    ) -> Cluster {
+        let options = ClusterOptions { nodes, settings: String::new() };
+        let mut cluster = Cluster::prepare_at(cluster_slot().await, options);
         for id in cluster.ids() {
+            cluster.configure(id, &configuration(&cluster, id));
+            cluster.launch(id);
+        }
+        cluster.serve().await;
+        cluster
+    }
+
+    /// Waits until all nodes serve, as their logs say: their ports may speak TLS.
+    async fn serve(&self) {
+        for id in self.ids() {
             eventually("the node serves", Duration::from_secs(20), || {
-                let log = cluster.log_of(id);
+                let log = self.log_of(id);
                 std::future::ready(log.contains("serving clients on").then_some(()))
             })
             .await;
         }
-        cluster
     }
 
     /// Waits until the node is ready, as its probe says.
@@ -129,14 +149,15 @@ impl Cluster {
     }
 
     fn launch_at(slot: ClusterSlot, options: ClusterOptions) -> Cluster {
-        let mut cluster = Cluster::configured_at(slot, options);
+        let mut cluster = Cluster::prepare_at(slot, options);
         for id in cluster.ids() {
             cluster.launch(id);
         }
         cluster
     }
 
-    fn configured_at(slot: ClusterSlot, options: ClusterOptions) -> Cluster {
+    /// The nodes are configured, and do not run.
+    fn prepare_at(slot: ClusterSlot, options: ClusterOptions) -> Cluster {
         let dir = tempfile::tempdir().unwrap();
         let ports = free_ports(3 * options.nodes as usize);
         let mut nodes = Vec::new();
