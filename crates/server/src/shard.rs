@@ -14,6 +14,7 @@ mod log;
 mod longest_queue;
 mod measure;
 mod observer;
+mod policy_generations;
 mod poller;
 mod queue;
 mod start;
@@ -24,6 +25,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use holdfast_core::Access;
 use holdfast_engine::{Effect, Engine, LogError, Now, Obstacle, Step, StopCause};
 use holdfast_proto::plain::FrameWriter;
 use holdfast_replica::{Fatal, GroupId, NodeId, Replica};
@@ -45,6 +47,7 @@ use self::log::Log;
 use self::measure::{Levels, SnapshotTimes};
 pub(crate) use self::observer::Deferrable;
 use self::observer::Observer;
+use self::policy_generations::PolicyGenerations;
 use self::poller::Poller;
 pub(crate) use self::poller::{ROOM, SocketEvents};
 pub(crate) use self::queue::{Inbox, ShardHandle, inbox};
@@ -114,6 +117,7 @@ struct Shard {
     /// None if no spans are wanted.
     traces: Option<Arc<Traces>>,
     policy: Arc<PolicyInForce>,
+    policy_generations: PolicyGenerations,
     levels: Levels,
     snapshot_times: SnapshotTimes,
     digests: Digests,
@@ -145,12 +149,20 @@ impl Shard {
         (reason, log)
     }
 
-    /// Gives the applied policy to the service. It compares one number if nothing has changed.
+    /// Gives the applied policy to the service. It compares one number for each group if nothing has changed.
+    /// Several groups may have several generations. All of them are generations of the root group's policy, and the
+    /// service gets the newest one that any group has here. What it allows and a group does not allow yet, the table of
+    /// that group refuses.
     fn publish_policy(&self) {
-        // The root group's: with several groups, a node has no policy yet (`config/check.rs`).
-        if let Some(replica) = self.engine.replica(GroupId::FIRST) {
-            self.policy.publish(replica.table().access());
+        let mut newest = None;
+        for (group, replica) in self.engine.replicas() {
+            let access = replica.table().access();
+            self.policy_generations.set(group, access.generation());
+            if newest.is_none_or(|newest: &Access| newest.generation() < access.generation()) {
+                newest = Some(access);
+            }
         }
+        newest.inspect(|newest| self.policy.publish(newest));
     }
 
     /// All else is dropped, so that callers learn that the shard has ended.

@@ -23,6 +23,7 @@ use super::leaderships::Leaderships;
 use super::log::Log;
 use super::measure::{Levels, SnapshotTimes};
 use super::observer::Observer;
+use super::policy_generations::PolicyGenerations;
 use super::queue::{Inbox, InboxSender};
 use super::{ROOM, Shard, StopReason};
 use crate::config::NodeConfig;
@@ -80,6 +81,8 @@ pub(crate) struct Channels {
     pub(crate) traces: Option<Arc<Traces>>,
     /// Where the shard publishes who may do what.
     pub(crate) policy: Arc<PolicyInForce>,
+    /// Where it publishes which policy each group has.
+    pub(crate) policy_generations: PolicyGenerations,
     /// Where the shard publishes who the members are.
     pub(crate) membership: Arc<Membership>,
     /// The first members.
@@ -173,6 +176,7 @@ impl Shard {
             metrics: channels.metrics,
             traces: channels.traces,
             policy: channels.policy,
+            policy_generations: channels.policy_generations,
             levels: Levels::default(),
             snapshot_times: SnapshotTimes::default(),
             digests: Digests::default(),
