@@ -14,7 +14,8 @@ const ACCESS_API: &str = "holdfast/v1/access.proto";
 const PEER_API: &str = "holdfast/peer/v1/peer.proto";
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let proto_root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proto");
+    // Asked for at run time: a target directory may have been built by a checkout at another path.
+    let proto_root = Path::new(&std::env::var("CARGO_MANIFEST_DIR")?).join("../../proto");
     let client_apis = [CLIENT_API, CLUSTER_API, OPERATOR_API, WATCH_API, ELECTION_API, ACCESS_API];
     for file in client_apis.into_iter().chain([PEER_API]) {
         println!("cargo:rerun-if-changed={}", proto_root.join(file).display());

@@ -11,6 +11,8 @@ mod api_compatibility;
 mod core_purity;
 mod dependency_direction;
 mod markdown;
+mod module_circles;
+mod sources;
 mod third_party;
 
 pub(crate) struct Options {
@@ -40,11 +42,12 @@ pub(crate) fn run(options: Options) -> Result<(), Failure> {
     if options.record_api {
         return api_compatibility::record();
     }
-    let checks: [(&str, Check); 8] = [
+    let checks: [(&str, Check); 9] = [
         ("formatting", formatting),
         ("the compatibility of the client API", api_compatibility::check),
         ("the purity of holdfast-core", core_purity::check),
         ("the direction of dependencies", dependency_direction::check),
+        ("circles between modules", module_circles::check),
         ("Markdown", markdown::check),
         ("clippy", clippy),
         ("documentation", documentation),

@@ -49,9 +49,9 @@ const DEFAULT_WAIT: Duration = Duration::from_secs(60 * 60);
 /// released. If the command exits, processes that it leaves continue without the lock.
 ///
 /// If the lock is lost, the command's process group gets SIGTERM and, after --grace, SIGKILL. If the cluster does not
-/// answer, the program warns on stderr, and both signals come before the lease ends, so that no process of the command
-/// runs beside the next holder. If this program is killed, the command is killed too, and then the lock is freed. If it
-/// is suspended (SIGTSTP), so is the command, and it continues only if the lock is still held.
+/// answer, the program warns on stderr, and SIGTERM comes before the lease ends and SIGKILL when it ends, so that no
+/// process of the command runs beside the next holder. If this program is killed, the command is killed too, and then
+/// the lock is freed. If it is suspended (SIGTSTP), so is the command, and it continues only if the lock is still held.
 ///
 /// stdin, stdout and stderr belong to the command. While the program waits, it shows its place in the queue if stderr
 /// is a terminal. Programs read the place with --status-fd.
@@ -60,7 +60,7 @@ const DEFAULT_WAIT: Duration = Duration::from_secs(60 * 60);
     override_usage = "holdfast lock [OPTIONS] <NAME> -- <CMD>...\n       holdfast lock [OPTIONS] --all <NAME,NAME> -- <CMD>...",
     after_help = "Exit codes: the command's own (128+N if signal N ended it, 126 or 127 if it cannot be run);
 64 wrong usage; 69 the cluster is unavailable; 75 the lock is busy or frozen, the wait is over,
-or to wait would be a deadlock; 79 the lock was lost.
+or to wait would be a deadlock; 77 denied; 79 the lock was lost.
 
 Examples:
   holdfast lock nightly-report -- ./report.sh
@@ -88,8 +88,8 @@ pub(crate) struct LockArgs {
     /// command waits 1h for the lock, and a few seconds for the cluster.
     #[arg(long, value_name = "D", allow_hyphen_values = true, value_parser = duration::parse_wait)]
     wait: Option<Duration>,
-    /// The lease: how long the lock stays held after the last renewal, 100ms to 24h. With less than about 3s, a change of
-    /// leader can end it.
+    /// The session's TTL: how long the lock stays held after the last heartbeat, 100ms to 24h. With less than about 3s,
+    /// a change of leader can end it.
     #[arg(long, value_name = "D", default_value = "30s", allow_hyphen_values = true,
           value_parser = duration::parse_ttl)]
     ttl: Duration,

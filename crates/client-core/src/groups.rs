@@ -23,7 +23,7 @@ pub use crate::group_id::GroupId;
 use crate::session::Request;
 use crate::tier::Tier;
 
-/// A request that was refused so often is refused to its caller: the groups do not agree on who owns the lock.
+/// After this many redirects the caller gets the refusal: the groups do not agree on who owns the lock.
 const REDIRECTS_MAX: u32 = 8;
 
 /// How long a request waits for a newer map before it asks again by the present one.
@@ -92,8 +92,8 @@ impl Routes {
         }
     }
 
-    /// The group that a request for new locks, or a read, has to be sent to. A request about a hold goes to the session
-    /// that has the hold.
+    /// The group that a request for new locks, or a read, has to be sent to. Used for acquires and reads. A request
+    /// about a hold is not routed by this: it goes to the session that has the hold.
     pub fn group_of(&self, request: &Request) -> Result<GroupId, SeveralGroups> {
         match request {
             // The efficiency tier is kept by the leader of the root group, whatever the name.
@@ -116,7 +116,7 @@ impl Routes {
         }
     }
 
-    /// The root group for no names: a node refuses them there.
+    /// An acquire-all without names goes to the root group, and a node refuses it.
     fn group_of_all<'a>(
         &self,
         mut names: impl Iterator<Item = &'a str>,
@@ -153,14 +153,15 @@ pub enum Redirect {
     /// Wait until [`Routes`] have this epoch, but not for longer than this. Then ask the group that owns the lock by the
     /// map of that time.
     AfterMap { epoch: u64, at_most: Duration },
-    /// The map is not older than the group that refused. Ask again after this time.
+    /// The client's map is at least as new as that of the group that refused, and still names this group. Ask it again
+    /// after this time.
     After(Duration),
     /// The caller gets the refusal.
     No,
 }
 
-/// The tries of one request that groups refuse because they do not own its lock. What was refused so was not carried
-/// out, so it may be sent to another group, in another session and under another id.
+/// The tries of one request that groups refuse because they do not own its lock. A request that was refused with
+/// `wrong_group` was not carried out, so it may be sent to another group, in another session and under another id.
 #[derive(Debug)]
 pub struct Redirects {
     count: u32,

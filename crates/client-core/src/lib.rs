@@ -5,8 +5,8 @@
 //! - [`groups`]: in which group of the cluster a request is carried out.
 //! - [`hold`]: what the session and a guard both know about a lock that is held.
 //! - [`lease`]: how long a client may trust its locks.
-//! - [`endpoints`], [`circuit`], [`backoff`], [`connect_errors`]: which node to try, whether, when, and the errors of
-//!   it.
+//! - [`endpoints`]: which node to try. [`circuit`]: whether calls wait. [`backoff`]: when to try again.
+//!   [`connect_errors`]: what each failed try said.
 //! - [`error`], [`tier`], [`wire_time`]: types that all of them use.
 //!
 //! The library on tokio drives it with real sockets and clocks, the simulation with its own.

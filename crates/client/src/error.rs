@@ -4,6 +4,7 @@
 mod operation;
 
 use holdfast_client_core::error::Unavailable;
+use holdfast_proto::Guarantee;
 #[cfg(feature = "redis")]
 use holdfast_redis_locks::StoreDown;
 
@@ -20,6 +21,39 @@ pub struct EfficiencyDown {
     /// Which servers were tried, and what came of it.
     pub message: String,
     pub may_have_happened: bool,
+}
+
+/// The efficiency tier cannot be had like this.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the efficiency tier: {0}")]
+pub struct InvalidEfficiency(pub String);
+
+/// A lock was asked for with less than its name requires.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{name}` must not be held with less than the guarantee {}: this client requires it of {}; \
+     leave out .tier(Tier::Efficiency), or use a name that the requirement does not cover",
+    in_words(*required), scope(prefix)
+)]
+pub struct GuaranteeRequired {
+    pub name: String,
+    /// Empty: all names.
+    pub prefix: String,
+    pub required: Guarantee,
+}
+
+fn in_words(guarantee: Guarantee) -> &'static str {
+    match guarantee {
+        Guarantee::Linearizable => "LINEARIZABLE",
+        Guarantee::BestEffort => "BEST_EFFORT",
+    }
+}
+
+fn scope(prefix: &str) -> String {
+    match prefix {
+        "" => "all names".to_owned(),
+        prefix => format!("the names under `{prefix}`"),
+    }
 }
 
 #[cfg(feature = "redis")]

@@ -7,9 +7,9 @@
 //!
 //! let client = Client::connect("127.0.0.1:7420").await?;
 //! let guard = client.lock("wallet:user_123").wait(Duration::from_secs(10)).acquire().await?;
-//! // Hand the token to the resource with every write: it refuses one that is out of date.
-//! let token = guard.token()?;
-//! # let _ = token;
+//! // Send the fence to the resource with every write: it refuses one that is out of date.
+//! let fence = guard.fence()?;
+//! # let _ = fence;
 //! guard.release().await?;
 //! # Ok(())
 //! # }
@@ -29,8 +29,8 @@
 //! ```
 //!
 //! Several locks, one after the other, without deadlock: an older request never gives way to a
-//! younger one. A request that is refused retries with its old age, so in time it is the oldest,
-//! and is no longer refused.
+//! younger one. A request that is refused retries with its original start time (`since`), so in time
+//! it is the oldest, and is no longer refused.
 //!
 //! ```no_run
 //! # use std::time::Duration;
@@ -76,8 +76,8 @@
 //! - a dropped guard is released, and a dropped `acquire` leaves no waiter behind;
 //! - in a cluster of several Raft groups it has a session in each group whose locks it uses. Names with the same `{tag}`
 //!   are in one group, and only such names can be taken together with [`Client::lock_all`];
-//! - while no node serves the session, calls fail at once; [`Client::circuit`] shows when that is
-//!   so.
+//! - if no node has served the session for some seconds, calls fail at once; [`Client::circuit`]
+//!   shows when that is so.
 //!
 //! Caveats:
 //! - a program that is killed keeps its locks for its TTL, unless it has a [`companion`]. The end of a connection is
@@ -123,14 +123,11 @@ pub use builder::ClientBuilder;
 pub use circuit::Circuit;
 pub use client::{Client, host_name};
 pub use connection::NodeChannel;
-pub use efficiency::{
-    Efficiency, EfficiencyCounts, EfficiencyStatus, GuaranteeRequired, InvalidEfficiency, ServedBy,
-    WhenDown,
-};
+pub use efficiency::{Efficiency, EfficiencyCounts, EfficiencyStatus, ServedBy, WhenDown};
 pub use election::{CampaignError, Candidate, Election, Leader, Leadership, Observed, Observer};
 pub use error::{
-    AcquireError, CloseError, ConnectError, ConvertError, EfficiencyDown, NotInThisTier,
-    ProclaimError, ReleaseError, RenewError, TransferError,
+    AcquireError, CloseError, ConnectError, ConvertError, EfficiencyDown, GuaranteeRequired,
+    InvalidEfficiency, NotInThisTier, ProclaimError, ReleaseError, RenewError, TransferError,
 };
 pub use guard::Guard;
 pub use guard_all::GuardAll;

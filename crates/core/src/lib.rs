@@ -11,8 +11,10 @@
 //!   permit holders than permits, unless an operator has just lowered their number.
 //! * Tokens come from one counter that only rises; every exclusive grant takes a new one.
 //! * Waiters are served in log order: no waiter is granted what a waiter ahead of it waits for and could not share.
+//!   Three requests go out of turn: a conversion, a transfer and a wound-wait request.
 //! * An acquire-all holds all of its locks or none.
-//! * Nothing is granted in a [`Slot`] that the table does not own, and the epoch of its slots only rises.
+//! * Nothing is granted in a [`Slot`] that the table does not own, and the version of its slot map ([`MapEpoch`]) only
+//!   rises.
 //! * A request that is applied twice (same session, same [`RequestId`]) has the effect of one.
 //! * Nothing expires except by [`Command::Tick`], and then only what is due at the tick's stamp.
 //! * The same commands give the same bytes: [`LockTable::encode`] is canonical.

@@ -18,8 +18,9 @@
 //!
 //! * An answer, a vote or an acknowledgement leaves only after the write that it depends on is durable.
 //! * Each caller gets one answer, with three exceptions, in which its reply handle is dropped: a leadership transfer
-//!   that an operator asks for while the disk is full; a progress report of the Kafka publisher (`EventsPublished`)
-//!   that some member could not read yet; a waiting call whose client has sent it again.
+//!   that an operator asks for while the disk is full; a progress report of the Kafka publisher (`EventsPublished`),
+//!   while some node runs an older version that cannot read such an entry; a waiting call whose client has sent it
+//!   again.
 //! * A stream gets one list of answers before the write of each pass, and one at the end of the turn, in order.
 //!   Notices, which no request asked for, go to the session's latest stream.
 //! * While the disk is full, every call is refused, and a refused call is never carried out later.

@@ -8,8 +8,8 @@
 //! ```text
 //! handle_message / handle_call / handle_read / propose_membership / handle_time ...   in any order
 //! begin_turn()       -> Turn       send `messages` and answer `reads` now; make the rest of it durable
-//! answer_committed() -> effects    before the disk works: what was committed earlier
-//! acknowledge()      -> messages   after it did
+//! answer_committed() -> effects    before the write: what was committed earlier
+//! acknowledge()      -> messages   after the sync
 //! finish_turn()      -> effects    send, answer, read, save a snapshot
 //! ```
 //!
@@ -24,7 +24,7 @@
 //!   or from a later time that the leader of the last entry sent.
 //! * Only a leader that has committed in its own term lets the table expire anything.
 //! * The membership is replicated state. Log entries change it, one change at a time. A change counts from the moment
-//!   at which its entry is applied.
+//!   at which its entry is applied. (In the Raft paper it counts from the append; the `raft` crate works like this.)
 //! * Everything is deterministic: the same inputs give the same turns and effects, if the election timeout is fixed
 //!   (see [`ReplicaConfig::election_ticks`]).
 

@@ -42,9 +42,10 @@ pub(crate) use self::notes::AuditNotes;
 use self::notes::{DENIALS_EVERY, Note};
 pub use self::utc::utc;
 use crate::events::{EventRing, Pace, Position, Recorded};
+use crate::inbox::{Input, ShardHandle};
 use crate::membership::Electorate;
 use crate::metrics::Metrics;
-use crate::shard::{Input, ShardHandle, unix_ms};
+use crate::shard::unix_ms;
 use crate::stopping::Stopping;
 
 /// Events taken from the ring at one time.

@@ -26,10 +26,10 @@ pub(crate) use self::login::Logins;
 pub(crate) use self::lost_clients::explain_to_clients;
 pub(crate) use self::serve::serve;
 use crate::connections::Connections;
+use crate::inbox::ShardHandle;
 use crate::loop_watchdog::LoopWatchdog;
 use crate::metrics::Metrics;
 use crate::readiness::Readiness;
-use crate::shard::ShardHandle;
 
 const BODY_BYTES_MAX: usize = 64 * 1024;
 

@@ -34,8 +34,8 @@ use self::elections::Elections;
 use crate::audit::Lines;
 use crate::config::KafkaConfig;
 use crate::events::{EventRing, Position};
+use crate::inbox::ShardHandle;
 use crate::metrics::Metrics;
-use crate::shard::ShardHandle;
 use crate::stopping::Stopping;
 
 /// How often a node that does not lead reads the ring, to learn the owners of sessions.

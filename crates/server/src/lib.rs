@@ -31,6 +31,7 @@ mod groups;
 mod hold_times;
 mod http;
 mod identity;
+mod inbox;
 mod initial_members;
 mod kafka;
 mod known_peers;

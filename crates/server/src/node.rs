@@ -24,6 +24,7 @@ use crate::efficiency_tier::{self, EfficiencyTier};
 use crate::events::EventRings;
 use crate::http;
 use crate::identity::{Identity, IdentityError};
+use crate::inbox::{self, Input, Leaderships, ShardHandle};
 use crate::initial_members::{self, InitialMembersError};
 use crate::kafka::{self, KafkaFileError, Publisher};
 use crate::known_peers::{KnownPeers, KnownPeersError};
@@ -35,7 +36,7 @@ use crate::metrics::Metrics;
 use crate::peers::{Handshake, PeerLinks, PeerPort};
 use crate::readiness::{self, Readiness, ReadinessSources};
 use crate::rpc::{self, DashboardSource, Forwarded, Rpc};
-use crate::shard::{self, Channels, Input, Leaderships, ShardError, ShardHandle, StopReason};
+use crate::shard::{self, Channels, ShardError, StopReason};
 use crate::stopping::StopSwitch;
 use crate::traces::Traces;
 use crate::transport::{ClientSide, TlsError, Transport};
@@ -213,7 +214,7 @@ impl Node {
         let initial_members = initial_members::load_or_create(&config)?;
         let membership = Arc::new(Membership::of(&config, &initial_members));
 
-        let (inbox_sender, inbox) = shard::inbox().map_err(ShardError::Inbox)?;
+        let (inbox_sender, inbox) = inbox::inbox().map_err(ShardError::Inbox)?;
         let (leadership, leadership_watch) = Leaderships::new(membership.groups.all());
         let shard = ShardHandle::new(inbox_sender.clone(), leadership_watch);
         let data_dir = identity.data_dir.into();

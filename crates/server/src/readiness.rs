@@ -16,10 +16,10 @@ use tokio::time::{Instant, sleep_until};
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
+use crate::inbox::ShardHandle;
 use crate::loop_watchdog::LoopWatchdog;
 use crate::metrics::Metrics;
 use crate::peers::PeerLinks;
-use crate::shard::ShardHandle;
 use crate::stopping::Stopping;
 
 /// How soon a connection that came up is noticed, and how soon one that broke, or a loop that stands still. A change of

@@ -80,10 +80,10 @@ use self::stream::Outgoing;
 use crate::audit::AuditNotes;
 use crate::efficiency_tier::EfficiencyTier;
 use crate::events::EventRings;
+use crate::inbox::ShardHandle;
 use crate::membership::Membership;
 use crate::metrics::Metrics;
 use crate::peers::PeerLinks;
-use crate::shard::ShardHandle;
 use crate::stopping::Stopping;
 use crate::traces::Traces;
 

@@ -7,16 +7,11 @@
 mod digests;
 mod effects;
 mod framed;
-mod inbox;
 mod inputs;
-mod leaderships;
 mod log;
 mod longest_queue;
 mod measure;
 mod observer;
-mod policy_generations;
-mod poller;
-mod queue;
 mod start;
 #[cfg(test)]
 mod tests;
@@ -32,30 +27,17 @@ use holdfast_replica::{Fatal, GroupId, NodeId, Replica};
 use holdfast_service::PolicyInForce;
 use thiserror::Error;
 
-pub(crate) use holdfast_engine::{
-    Answer, CallRef, ChangeAnswer, CutOff, Delivery, LiveCall, Query, ReadAnswer, ReadData,
-    STATUS_SHOWN_MAX as SHOWN_ON_STREAM_MAX, StreamKey, Touched, Unavailable, WholeState,
-    to_durable, to_wal_snapshot,
-};
-
 use self::digests::Digests;
 use self::framed::FramedConnections;
-pub(crate) use self::framed::{AfterVisit, Asked, Connection, EndedBy, Visit};
-pub(crate) use self::inbox::{GroupView, Input, OwnTable};
-pub(crate) use self::leaderships::Leaderships;
 use self::log::Log;
 use self::measure::{Levels, SnapshotTimes};
-pub(crate) use self::observer::Deferrable;
 use self::observer::Observer;
-use self::policy_generations::PolicyGenerations;
-use self::poller::Poller;
-pub(crate) use self::poller::{ROOM, SocketEvents};
-pub(crate) use self::queue::{Inbox, ShardHandle, inbox};
 pub use self::start::ShardError;
 pub(crate) use self::start::{Channels, replica_config, start};
 use crate::boot_clock;
 use crate::efficiency_tier::EfficiencyTier;
 use crate::events::EventRings;
+use crate::inbox::{Inbox, Leaderships, PolicyGenerations, Poller};
 use crate::loop_watchdog::LoopWatchdog;
 use crate::membership::Membership;
 use crate::metrics::Metrics;
@@ -106,8 +88,8 @@ struct Shard {
     leadership: Leaderships,
     elections: BTreeMap<GroupId, LastElection>,
     events: EventRings,
-    /// Whether an audit file or Kafka needs the owners of all sessions after a snapshot was installed: the events that
-    /// named them were skipped.
+    /// Whether this node writes an audit file or sends to Kafka. Then, after a snapshot is installed, the owners of all
+    /// sessions must be sent: the events that named them were skipped.
     tells_owners: bool,
     /// A snapshot was installed, and the owners were not sent yet.
     owners_unknown: bool,

@@ -4,11 +4,11 @@ use holdfast_replica::Leadership;
 use holdfast_service::{Admitted, Caller, Method, Service};
 use tokio::sync::watch;
 
-use crate::shard::{self, Inbox, ShardHandle};
+use crate::inbox::{self, Inbox, ShardHandle};
 
 /// The node's end of an inbox, and the ends that a shard would hold.
 pub(crate) fn inbox() -> (ShardHandle, Inbox, watch::Sender<Leadership>) {
-    let (sender, inputs) = shard::inbox().unwrap();
+    let (sender, inputs) = inbox::inbox().unwrap();
     let leadership = watch::Sender::new(Leadership::default());
     (ShardHandle::new(sender, leadership.subscribe().into()), inputs, leadership)
 }

@@ -169,9 +169,9 @@ impl Service {
         self.limits.take(Limit::Relayed)
     }
 
-    /// Checks that the caller may call `method` on `about`, which the front end has decoded. A
-    /// denial is an error in the mode `required`, and in every mode for methods that show or change
-    /// who may do what. Otherwise the service only reports it.
+    /// Checks that the caller may call `method` on `about`, which the front end has decoded. A denial is an error in
+    /// the mode `required`, and in every mode for methods that show or change who may do what. In the mode `permissive`
+    /// other denials are only reported. In the mode `off` nothing else is checked.
     pub fn authorise(
         &self,
         caller: &Caller,

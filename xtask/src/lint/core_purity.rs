@@ -5,9 +5,7 @@
 //! but such a target is not part of a plain toolchain; so this reads the source text instead.
 //! Caveat: the text is searched, not parsed. It guards against a slip, not against a trick.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
+use super::sources::{read, rust_files};
 use crate::failure::Failure;
 use crate::process;
 
@@ -77,26 +75,6 @@ fn std_outside_tests(source: &str) -> Vec<usize> {
         previous = line;
     }
     found
-}
-
-fn rust_files(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
-    let unreadable = |error| Failure::Failed(format!("{}: {error}", directory.display()));
-    let mut files = Vec::new();
-    for entry in fs::read_dir(directory).map_err(unreadable)? {
-        let path = entry.map_err(unreadable)?.path();
-        if path.is_dir() {
-            files.extend(rust_files(&path)?);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            files.push(path);
-        }
-    }
-    files.sort();
-    Ok(files)
-}
-
-fn read(file: &Path) -> Result<String, Failure> {
-    fs::read_to_string(file)
-        .map_err(|error| Failure::Failed(format!("{}: {error}", file.display())))
 }
 
 #[cfg(test)]

@@ -17,7 +17,6 @@ use std::fmt;
 
 pub use crate::served_by::ServedBy;
 pub use counts::EfficiencyCounts;
-pub use requirement::GuaranteeRequired;
 
 pub(crate) use requirement::Requirements;
 pub(crate) use route::{Route, Settings};
@@ -65,11 +64,6 @@ pub struct EfficiencyStatus {
     pub circuit: CircuitState,
     pub counts: EfficiencyCounts,
 }
-
-/// The efficiency tier cannot be had like this.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the efficiency tier: {0}")]
-pub struct InvalidEfficiency(pub String);
 
 impl Efficiency {
     /// One URL stands for one Redis, several with commas between them for a Redlock.

@@ -4,6 +4,7 @@
 use holdfast_proto::Guarantee;
 
 use super::WhenDown;
+use crate::error::GuaranteeRequired;
 
 /// Names under a prefix, and the least that a lock of theirs has to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,34 +16,6 @@ struct Requirement {
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Requirements(Vec<Requirement>);
-
-/// A lock was asked for with less than its name requires.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`{name}` must not be held with less than the guarantee {}: this client requires it of {}; \
-     leave out .tier(Tier::Efficiency), or use a name that the requirement does not cover",
-    in_words(*required), scope(prefix)
-)]
-pub struct GuaranteeRequired {
-    pub name: String,
-    /// Empty: all names.
-    pub prefix: String,
-    pub required: Guarantee,
-}
-
-fn in_words(guarantee: Guarantee) -> &'static str {
-    match guarantee {
-        Guarantee::Linearizable => "LINEARIZABLE",
-        Guarantee::BestEffort => "BEST_EFFORT",
-    }
-}
-
-fn scope(prefix: &str) -> String {
-    match prefix {
-        "" => "all names".to_owned(),
-        prefix => format!("the names under `{prefix}`"),
-    }
-}
 
 fn strength(guarantee: Guarantee) -> u8 {
     match guarantee {

@@ -9,11 +9,9 @@ use holdfast_proto::Guarantee;
 use holdfast_redis_locks::{InvalidServers, RedisLocks};
 
 use super::counts::Counts;
-use super::{
-    Efficiency, EfficiencyCounts, EfficiencyStatus, GuaranteeRequired, InvalidEfficiency,
-    Requirements, ServedBy, WhenDown,
-};
+use super::{Efficiency, EfficiencyCounts, EfficiencyStatus, Requirements, ServedBy, WhenDown};
 use crate::circuit::Circuit;
+use crate::error::{GuaranteeRequired, InvalidEfficiency};
 use crate::served_by::NotInThisTier;
 use crate::session::Handle;
 

@@ -6,9 +6,8 @@ use holdfast_client_core::error::{
 };
 use holdfast_proto::v1::Reason;
 
-use super::{EfficiencyDown, NotInThisTier};
+use super::{EfficiencyDown, GuaranteeRequired, InvalidEfficiency, NotInThisTier};
 use crate::auth_file::AuthFileError;
-use crate::efficiency::{GuaranteeRequired, InvalidEfficiency};
 use crate::tls::TlsError;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -1,12 +1,12 @@
 //! `Acquire` and `AcquireAll`: take locks, or a place in their queues.
 //!
-//! An acquire and an acquire-all take the same path. Only an acquire of one name can re-enter. An
-//! acquire-all of a lock that its actor holds is refused with `AlreadyHeld`.
+//! An acquire and an acquire-all take the same path. Only an acquire of one name can re-enter. An acquire-all of
+//! several locks is refused with `AlreadyHeld` if its actor holds one of them; one of a single lock is treated as an
+//! acquire.
 //!
-//! A request is granted when nothing blocks any of its locks. It then gets all of them at once, so
-//! a part of it is never held. While the request is first in the queue of one of its locks, no
-//! later waiter is granted that lock, although the request itself holds nothing and has no token
-//! yet.
+//! A request is granted when nothing blocks any of its locks. It then gets all of them at once, so a part of it is
+//! never held. While the request is first in the queue of one of its locks, no later request that conflicts with it is
+//! granted that lock, although the request itself holds nothing and has no token yet.
 //!
 //! Locks are not re-entrant by default (`Terms::reentrant`). An actor is a thread of work within a session. If an actor
 //! acquires a lock that it holds already, and the request is not re-entrant:
@@ -16,8 +16,9 @@
 //!
 //! The policies `WaitDie` and `WoundWait` are those of Rosenkrantz, Stearns and Lewis (1978). An actor's age is the
 //! `since` of its request, or else the time at which its session was opened; the lower time is the older actor.
-//! Wait-die: a younger actor does not wait for an older one; it is refused (`Died`) and retries with its age.
-//! Wound-wait: an older actor takes the preemptible holds of younger ones, if its request may wait (`wait` above zero).
+//! Wait-die: a younger actor does not wait for an older one; it is refused (`Died`) and retries with its original
+//! `since`. Wound-wait: an older actor takes the preemptible holds of younger ones, if its request may wait (`wait`
+//! above zero).
 //!
 //! Blocks with `feature = "planted"` are deliberate bugs for the tests. A build without the feature has none.
 
@@ -225,10 +226,10 @@ impl LockTable {
         taken + places <= self.limits().waits_per_session_max
     }
 
-    /// The preemptible holds of younger actors that the request takes away, if it is then queued or
-    /// granted. Empty unless the policy is `WoundWait`. Empty also if the request only tries once,
-    /// if one of its locks is frozen, closed by a lock delay or owned by another group, or if a
-    /// lock has more holders than may be checked.
+    /// The preemptible holds of younger actors that the request would take away. They are taken only if the request is
+    /// then granted or queued, not if it is refused. Empty unless the policy is `WoundWait`. Empty also if the request
+    /// only tries once, if one of its locks is frozen, closed by a lock delay or owned by another group, or if a lock
+    /// has more holders than may be checked.
     fn wounds(&mut self, holder: Holder, members: &[Member], terms: &Terms) -> Wounds {
         if terms.policy != Policy::WoundWait || terms.wait == Span::ZERO {
             return Wounds::new();

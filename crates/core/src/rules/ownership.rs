@@ -1,17 +1,17 @@
 //! `SetOwnership`, and what a table refuses in slots that its group does not own.
 //!
 //! The check is in `apply`, in log order, so a client or a node with an old map can be slow, but never wrong: no two
-//! groups grant one name as long as the map gives no slot to two groups at once.
+//! groups grant one name, as long as the tables of no two groups own one slot at the same time.
 //!
 //! * What could grant, queue or set something is refused: acquire, acquire-all, a conversion to exclusive, a transfer, a
 //!   number of permits. The refusal is not kept as the answer to the request, because the same request may succeed when
 //!   the slot has come.
 //! * What keeps a hold or gives it up is carried out while the hold is here: renew, proclaim, release, a conversion to
-//!   shared, cancel, close. So is what an operator does to a hold or a closed lock that is here.
+//!   shared, cancel, close. So are an operator's break and reopen, if the lock is in the table.
 //! * A request that has its answer gets it, as always.
 //! * A request that waits keeps its place until its time is up. It is not granted unless the slot comes back.
-//! * A request whose session is unknown here is refused as well: its session may be known to the group that owns the
-//!   slot, and has not ended.
+//! * A request of the first kind whose session is unknown here gets `wrong_group`, not `unknown_session`: its session
+//!   may live in the group that owns the slot.
 
 use alloc::vec::Vec;
 
@@ -27,7 +27,7 @@ use crate::state::ownership::Ownership;
 use crate::state::table::LockTable;
 
 impl LockTable {
-    /// Whether all names that the command wants something of are owned here.
+    /// Refuses a command that needs a slot which this group does not own.
     #[inline]
     pub(crate) fn check_ownership(&self, command: &Command) -> Result<(), Rejection> {
         if self.ownership().slots().is_all() {
@@ -53,7 +53,7 @@ impl LockTable {
             Command::AcquireAll(acquire) if self.is_answered(&acquire.call) => Ok(()),
             Command::AcquireAll(acquire) => self.check_members(acquire),
             Command::Intervene(Intervention { action, .. }) => match action {
-                // There may be a hold here, or a door that is closed.
+                // The lock may be held here, or closed by a lock delay.
                 Action::Break { name, .. } | Action::Reopen { name }
                     if self.lock_map().contains_key(name) =>
                 {
@@ -121,7 +121,7 @@ impl LockTable {
         }
         #[cfg(feature = "planted")]
         let epoch = match before.epoch() {
-            // Epoch 0 with fewer slots is no state, so the first change counts.
+            // Epoch 0 means that all slots are owned, so even the planted bug raises the epoch at the first change.
             MapEpoch(0) => epoch,
             before if crate::planted::Bug::EpochNotRaised.is_active() => before,
             _ => epoch,
@@ -130,7 +130,8 @@ impl LockTable {
         self.set_ownership(Ownership { epoch, slots: slots.clone() });
         events.push(Event::OwnershipChanged { epoch, slots });
         if gains {
-            // There may be a million of them.
+            // There may be a million locks with waiters, so later log entries go on with the work. The empty prefix
+            // means all names.
             self.defer(Promotion::Prefix { prefix: "".into(), passed: None });
         }
         Outcome::Done

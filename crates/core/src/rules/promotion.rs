@@ -1,4 +1,4 @@
-//! Grants, and how a lock that became free goes to the next waiter.
+//! Promotion: granting a lock that has become free to the waiters at the head of its queue.
 //!
 //! Code that frees a lock only notes the name of the lock. Waiters are granted after the command has done everything
 //! else, so a command never grants a lock to a waiter whose wait or session it ends itself. The end of one hold wakes
@@ -32,8 +32,9 @@ enum Next {
     /// on behind it.
     PassBy,
     EndWait(Reply),
+    /// Its session is due: end the session, and with it this wait.
     EndSession,
-    /// Its session has ended.
+    /// Its session has ended already: end this wait.
     EndWithSession,
 }
 
@@ -237,8 +238,8 @@ impl LockTable {
         }
     }
 
-    /// The number of waiters up to this place, if all of them want the lock in one mode. Otherwise no waiter behind them can
-    /// be granted it.
+    /// The number of waiters up to and including this place, under the mode of the next waiter. None if one of them
+    /// blocks that next waiter (then no later one can be granted the lock either), or if there is none.
     fn counts_through(&self, name: &LockName, passed: Option<Ticket>) -> Option<Counts> {
         let mut ahead = Counts::NONE;
         let Some(passed) = passed else { return Some(ahead) };
@@ -443,7 +444,7 @@ impl LockTable {
         }
     }
 
-    /// What a table does that does not look whether the session lives.
+    /// Planted bug: grants the lock to a waiter without checking that its session still exists.
     #[cfg(feature = "planted")]
     fn grant_to_the_dead(&mut self, name: &LockName, ticket: Ticket, events: &mut Vec<Event>) {
         let Some(waiter) = self.leave_queue(name, ticket) else { return };

@@ -41,7 +41,8 @@ impl<H: Host> Engine<H> {
         self.operations(stream, operations);
     }
 
-    /// As [`Engine::frame`], for a heartbeat that came alone on a stream whose heartbeats may wait.
+    /// As [`Engine::frame`], for a frame with a heartbeat alone, of a session with a long TTL. It starts no turn by
+    /// itself: it is carried out before the next input of a client, or within one tick (`heartbeats.rs`).
     pub fn defer(&mut self, stream: StreamKey, operations: Vec<(RequestId, Command)>) {
         if self.heartbeats.push((stream, operations)) || self.is_halted() {
             self.carry_out_deferred();
@@ -99,7 +100,8 @@ impl<H: Host> Engine<H> {
                 }
                 continue;
             }
-            // A unary caller acknowledges no answers, so the table forgets its old ones without that.
+            // A unary caller never acknowledges answers. So when the session's room for kept answers is nearly used up,
+            // the leader acknowledges the oldest ones in its name.
             if matches!(reply, ReplyTo::Call(_)) {
                 replica.table().acknowledge_for_silent_caller(&mut command);
             }
@@ -205,7 +207,8 @@ impl<H: Host> Engine<H> {
     pub fn stream_closed(&mut self, key: StreamKey, client_gone: bool) {
         self.carry_out_deferred();
         let was_open = self.out.streams.close(key);
-        // A node that stops ends streams itself, and its clients live.
+        // A node that is stopping closes its streams itself. Their clients are still alive, so their sessions must not
+        // begin to linger.
         if was_open && client_gone && self.stop_by.is_none() {
             let StreamKey { group, session, stream } = key;
             if let Some(Group { replica, .. }) = self.groups.input(group) {
@@ -299,8 +302,8 @@ impl<H: Host> Engine<H> {
         group: GroupId,
         message: &[u8],
     ) -> Result<(), MessageError> {
-        // While the disk is full, the engine stands between the halves of a turn, and consensus takes no messages. Raft
-        // tolerates lost ones.
+        // While the disk is full, the engine is stopped in the middle of a pass (between `begin_turn` and
+        // `finish_turn`), and consensus takes no messages. Raft tolerates lost ones.
         match self.groups.input(group).filter(|_| self.halt.is_none()) {
             Some(Group { replica, .. }) => replica.handle_message_of(from, message),
             None => Ok(()),

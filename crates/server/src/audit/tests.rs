@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::events::SessionOwner;
-use crate::shard::inbox;
+use crate::inbox::inbox;
 use crate::stopping::StopSwitch;
 
 const KEPT: u64 = 100;

@@ -13,8 +13,9 @@ use super::broker::{Broker, Delivered, Failure};
 use super::outbox::Outbox;
 use crate::audit::line;
 use crate::events::{EventRing, message};
+use crate::inbox::Input;
 use crate::metrics::KafkaMetrics;
-use crate::shard::{Input, unix_ms};
+use crate::shard::unix_ms;
 
 /// How often the log is told how far publishing has come, if it has.
 const MARK_INTERVAL: Duration = Duration::from_secs(1);

@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
+use holdfast_engine::to_wal_snapshot;
 use holdfast_replica::{GroupId, SnapshotFile};
 use holdfast_wal::{FileDisk, HardState, Options, Wal};
 
 use super::OfflineError;
 use crate::config::NodeConfig;
 use crate::identity::{Identity, LOG_DIR};
-use crate::shard::to_wal_snapshot;
 use crate::{durable_file, initial_members};
 
 /// The mark of the directory comes last: until then no node starts on it.

@@ -14,6 +14,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use holdfast_engine::to_durable;
 use holdfast_replica::{
     ClusterId, GroupId, Membership, NodeId, SnapshotFile, read_snapshot, restore_group, salvage,
 };
@@ -28,7 +29,7 @@ use crate::identity::{self, Identity, LOG_DIR, RECOVERING_DIR};
 use crate::initial_members;
 use crate::known_peers;
 use crate::membership::Membership as Published;
-use crate::shard::{replica_config, to_durable, unix_ms};
+use crate::shard::{replica_config, unix_ms};
 
 const OLD_DIR: &str = "old";
 const NEW_DIR: &str = "new";

@@ -43,7 +43,7 @@ use super::snapshot_in::{Assembly, AssemblyError};
 use super::unproved_connections::UnprovedConnections;
 use super::wire::{ConnectionTicket, ConnectionTickets, is_wire, read_ticket};
 use super::{FRAME_BYTES_MAX, HANDSHAKE_TIMEOUT, STREAMS_PER_CONNECTION_MAX, UPWARDS};
-use crate::shard::{Input, ShardHandle};
+use crate::inbox::{Input, ShardHandle};
 use crate::stopping::Stopping;
 use crate::transport::{Accepted, byte_stream};
 use crate::wrong_port::{WrongPort, answer_all};

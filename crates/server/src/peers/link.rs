@@ -11,7 +11,7 @@ use tokio::time::sleep;
 
 use super::handshake::Peer;
 use super::wire::{ConnectionTicket, Messages, NotSent, WireOut};
-use crate::shard::{Input, ROOM, ShardHandle};
+use crate::inbox::{Input, ROOM, ShardHandle};
 use crate::transport::ByteStream;
 
 /// One other node.

@@ -12,7 +12,7 @@ use super::snapshot_out::SnapshotSender;
 use super::wire::ConnectionTicket;
 use super::{Handshake, dial};
 use crate::config::Address;
-use crate::shard::ShardHandle;
+use crate::inbox::ShardHandle;
 use crate::transport::{PeerConnector, Transport};
 
 /// How many nodes are dialled at most: more than a membership has, with room for nodes that it does not know yet.

@@ -15,7 +15,7 @@ use tokio_stream::Stream;
 use super::endpoint;
 use super::handshake::Handshake;
 use crate::config::Address;
-use crate::shard::{Input, ShardHandle};
+use crate::inbox::{Input, ShardHandle};
 
 const PIECE_BYTES: usize = 256 * 1024;
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use holdfast_core::{Outcome, RoleName};
+use holdfast_engine::{Query, ReadAnswer, ReadData};
 use holdfast_proto::failure::rejected;
 use holdfast_proto::v1::access_service_server::AccessService;
 use holdfast_proto::v1::{
@@ -21,7 +22,6 @@ use super::reads::{self, ReadRequest};
 use super::route::Destination;
 use super::unary::CALL_TIMEOUT;
 use super::{Rpc, grpc};
-use crate::shard::{Query, ReadAnswer, ReadData};
 
 /// How long a change may take, with the time until all groups have it. After that the answer names the groups that do
 /// not have it yet. Less than a whole call may take.

@@ -2,6 +2,7 @@
 //! what protects the resource is that the resource itself checks.
 
 use holdfast_core::{FenceToken, LogicalTime, TokenStanding};
+use holdfast_engine::{Query, ReadAnswer, ReadData};
 use holdfast_proto::decode::{self, lock_name};
 use holdfast_proto::failure::refused;
 use holdfast_proto::v1::{CheckTokenRequest, CheckTokenResponse, Failure, Reason, TokenState};
@@ -13,7 +14,6 @@ use super::Rpc;
 use super::failure::unsure;
 use super::reads::ReadRequest;
 use crate::boot_clock;
-use crate::shard::{Query, ReadAnswer, ReadData};
 use holdfast_proto::encode::on_wire;
 
 /// The token in question.

@@ -28,8 +28,8 @@ use super::reads::changes_nothing;
 use super::route::Destination;
 use super::unary::CALL_TIMEOUT;
 use crate::identity::DataDirId;
+use crate::inbox::GroupView;
 use crate::metrics::{Metrics, RELEASED, Tally};
-use crate::shard::GroupView;
 
 const LEADER_PATIENCE: Duration = Duration::from_secs(1);
 

@@ -21,7 +21,7 @@ use tokio_stream::StreamExt;
 use super::failure::took_too_long;
 use super::members::own_view;
 use super::{Rpc, cluster, list_search, operator, reads, watch};
-use crate::shard::OwnTable;
+use crate::inbox::OwnTable;
 
 /// A node that takes longer to say how it is does not answer.
 const VIEW_PATIENCE: Duration = Duration::from_millis(700);

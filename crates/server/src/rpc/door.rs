@@ -1,6 +1,7 @@
 //! `Door`: the only object through which gRPC and HTTP code sends inputs to the shard. All front ends, framed ones too,
-//! also use it to send operations to the efficiency tier. Its methods take [`Admitted`] actions only, so a request that
-//! the service did not admit cannot be carried out.
+//! also use it to send operations to the efficiency tier. Methods that carry out a client's request take [`Admitted`]
+//! actions only, so a request that the service did not admit cannot be carried out. The others report what happened to
+//! a connection, a stream or a caller.
 //!
 //! Front ends get a `Door` and never a `ShardHandle`. Each action names the Raft group that it is for (`groups.rs`). An
 //! operation on a stream is for the group of the stream.
@@ -9,6 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_core::{Command, LockName, Rejection, RequestId, SessionId};
+use holdfast_engine::{
+    Answer, CallRef, ChangeAnswer, LiveCall, Query, ReadAnswer, ReadData, StreamKey, Touched,
+};
 use holdfast_proto::failure::rejected;
 use holdfast_proto::v1::{Failure, GroupMap};
 use holdfast_replica::{GroupId, HandOverRefusal, Leadership, MembershipChange, NodeId};
@@ -20,12 +24,9 @@ use tokio::time::{sleep, timeout};
 use super::failure::{bug, dropped_by_shard, overloaded, stopping, unavailable, unsure};
 use crate::boot_clock;
 use crate::efficiency_tier::{EfficiencyTier, TierStream};
+use crate::inbox::{Connection, Deferrable, GroupView, Input, OwnTable, ShardHandle};
 use crate::membership::Membership;
 use crate::outbox::{ReplyTo, TaskOutbox};
-use crate::shard::{
-    Answer, CallRef, ChangeAnswer, Connection, Deferrable, GroupView, Input, LiveCall, OwnTable,
-    Query, ReadAnswer, ReadData, ShardHandle, StreamKey, Touched,
-};
 use crate::stopping::Stopping;
 
 /// How long to wait until a quorum confirms that this node leads. After that the node refuses, as
@@ -230,7 +231,7 @@ impl Door {
         Ok(tables)
     }
 
-    /// Of the root group. With several groups, such a change is refused before.
+    /// Changes the members of the root group. With several groups the caller has refused the request already.
     pub(super) async fn change_membership(
         &self,
         change: Admitted<MembershipChange>,
@@ -285,7 +286,7 @@ impl Door {
         }
     }
 
-    /// The operations of one frame. If there is no room for them, they come back with the reason.
+    /// Puts the operations of one frame into the inbox. If there is no room, returns them together with the failure.
     pub(super) fn frame(
         &self,
         stream: StreamKey,
@@ -307,7 +308,7 @@ impl Door {
         })
     }
 
-    /// The reads of one frame. If there is no room for them, they come back with the reason.
+    /// Puts the reads of one frame into the inbox. If there is no room, returns them together with the failure.
     pub(super) fn reads_on_stream(
         &self,
         stream: StreamKey,
@@ -343,10 +344,9 @@ impl Door {
         &self.memory
     }
 
-    /// Carries out operations of one session in the efficiency tier. Each is answered through its
-    /// own `ReplyTo`; if all are refused, they come back with the reason. Until the tier opens
-    /// after an election, it refuses at once instead of waiting, so that other operations on the
-    /// session's stream are not held up.
+    /// Carries out operations of one session in the efficiency tier. Each is answered through its own `ReplyTo`; if all
+    /// are refused, returns them together with the failure. Until the tier opens after an election, it refuses at once
+    /// instead of waiting, so that other operations on the session's stream are not held up.
     pub(super) async fn carry_out_in_memory(
         &self,
         session: SessionId,

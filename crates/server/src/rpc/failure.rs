@@ -4,12 +4,12 @@
 //! lock table, and a node that cannot serve. `retryable` means the same request under the same id;
 //! `may_have_happened` is false only where it is certain that nothing was done.
 
+use holdfast_engine::Unavailable;
 use holdfast_proto::failure::{not_now, refused, unknown};
 use holdfast_proto::v1::{Failure, Reason};
 use holdfast_replica::NodeId;
 
 use crate::membership::Membership;
-use crate::shard::Unavailable;
 
 pub(super) fn unavailable(reason: Unavailable, membership: &Membership) -> Failure {
     match reason {

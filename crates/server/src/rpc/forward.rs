@@ -10,6 +10,7 @@ use std::error::Error;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use holdfast_engine::Unavailable;
 use holdfast_proto::failure::REASON_KEY;
 use holdfast_proto::peer_v1::forward_service_client::ForwardServiceClient;
 use holdfast_proto::peer_v1::{ForwardedAction, ForwardedAnswer, ForwardedFrame};
@@ -27,7 +28,6 @@ use super::message_sizes::{REQUEST_BYTES_MAX, RESPONSE_BYTES_MAX};
 use crate::config::Address;
 use crate::membership::Membership;
 use crate::peers::{PeerLinks, STREAMS_PER_CONNECTION_MAX, TICKET_KEY, endpoint};
-use crate::shard::Unavailable;
 use crate::transport::PeerConnector;
 
 const CONNECTIONS_PER_NODE: usize = 32;

@@ -2,12 +2,12 @@
 //! unless the caller said that it comes back.
 
 use holdfast_core::command::Call;
+use holdfast_engine::{CallRef, LiveCall};
 use holdfast_proto::v1;
 use holdfast_replica::GroupId;
 
 use super::Rpc;
 use super::door::Door;
-use crate::shard::{CallRef, LiveCall};
 
 /// Undoes a call when it is dropped, from when it is carried out here until it is answered.
 #[derive(Debug)]

@@ -3,6 +3,7 @@
 //! Each of them costs a few microseconds, where a heartbeat of its own costs tens: a frame, a wake-up and a share of a commit.
 
 use holdfast_core::{SessionId, Span};
+use holdfast_engine::Touched;
 use holdfast_proto::decode::secret_id;
 use holdfast_proto::failure::refused;
 use holdfast_proto::v1::{Failure, KeepAliveManyRequest, KeepAliveManyResponse, Reason};
@@ -16,7 +17,6 @@ use super::every_group::{self, Scope};
 use super::failure::{bug, took_too_long};
 use super::route::Destination;
 use super::unary::CALL_TIMEOUT;
-use crate::shard::Touched;
 
 const METHOD: Method = Method::KeepAliveMany;
 const SESSIONS_PER_CALL_MAX: usize = 4_096;

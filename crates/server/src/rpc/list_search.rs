@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use holdfast_core::{LockSearch, LockSearchPart, LockSummary, LogicalTime, Rank};
+use holdfast_engine::{Query, ReadData};
 use holdfast_proto::decode::page::{self, PageSize};
 use holdfast_proto::encode::read;
 use holdfast_proto::failure::refused;
@@ -26,7 +27,6 @@ use super::reads::{self, ReadRequest, changes_nothing};
 use super::route::Destination;
 use super::unary::CALL_TIMEOUT;
 use super::{Rpc, merged_pages};
-use crate::shard::{Query, ReadData};
 
 const TEXT_BYTES_MAX: usize = holdfast_core::NAME_BYTES_MAX;
 /// Of a ranking, so many are kept.

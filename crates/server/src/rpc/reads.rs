@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use holdfast_core::{LockName, LockStatus, LogicalTime};
+use holdfast_engine::{Query, ReadAnswer, ReadData, STATUS_SHOWN_MAX, Unavailable};
 use holdfast_proto::decode::lock_name;
 use holdfast_proto::decode::page::{self, PageSize};
 use holdfast_proto::encode::read::{self, frozen, holder_in_memory, session, summary, waiter};
@@ -23,7 +24,6 @@ use super::unary::CALL_TIMEOUT;
 use super::{Rpc, merged_pages};
 use crate::efficiency_tier::EfficiencyTier;
 use crate::membership::Membership;
-use crate::shard::{Query, ReadAnswer, ReadData, SHOWN_ON_STREAM_MAX, Unavailable};
 
 /// How long the status of a lock waits for what only the root group's leader knows.
 const ROOT_PATIENCE: Duration = Duration::from_millis(300);
@@ -332,7 +332,7 @@ pub(super) fn status_on_stream(
     })?;
     let ReadData::Status(status) = data else { return Err(bug("the shard read something else")) };
     let mut response = lock_status(name.as_str(), status.clone(), *at, *applied_index, group);
-    response.efficiency = in_efficiency_tier(memory, name.as_str(), SHOWN_ON_STREAM_MAX);
+    response.efficiency = in_efficiency_tier(memory, name.as_str(), STATUS_SHOWN_MAX);
     // There can be 255 of them, of 512 bytes each.
     let in_memory = response.efficiency.iter_mut().flat_map(|memory| &mut memory.waiters);
     response.waiters.iter_mut().chain(in_memory).for_each(|waiter| waiter.also.clear());

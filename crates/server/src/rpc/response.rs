@@ -1,13 +1,13 @@
 //! What the lock table or this node answered, as it travels.
 
 use holdfast_core::Outcome;
+use holdfast_engine::Answer;
 use holdfast_proto::Guarantee;
 use holdfast_proto::encode::{self, OpenContext};
 use holdfast_proto::v1::{GroupMap, answer};
 
 use super::failure::{bug, unavailable};
 use crate::membership::Membership;
-use crate::shard::Answer;
 
 /// What an answer tells beyond the outcome itself.
 #[derive(Clone, Copy, Debug)]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use holdfast_engine::Unavailable;
 use holdfast_proto::v1::Failure;
 use holdfast_replica::{GroupId, Leadership, NodeId};
 use holdfast_service::{Caller, Leader, Method, Route, route};
@@ -9,7 +10,6 @@ use tokio::time::timeout;
 
 use super::Rpc;
 use super::failure::{no_leader, stopping, unavailable};
-use crate::shard::Unavailable;
 
 /// An election is over well within this time if a majority is up.
 const LEADER_WAIT: Duration = Duration::from_secs(1);

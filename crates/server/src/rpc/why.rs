@@ -1,6 +1,7 @@
 //! `Why`: what stands between a client and a lock. A linearizable read, with a guess at how long it will take
 //! from what this node has seen lately.
 
+use holdfast_engine::{Query, ReadAnswer, ReadData};
 use holdfast_proto::decode::lock_name;
 use holdfast_proto::encode::read;
 use holdfast_proto::v1::{self, Failure, WhyRequest, WhyResponse};
@@ -10,7 +11,6 @@ use holdfast_service::{Method, VisibleNames, hidden_names};
 use super::Rpc;
 use super::reads::{ReadRequest, SHOWN_MAX};
 use crate::hold_times::{self, HoldTimes};
-use crate::shard::{Query, ReadAnswer, ReadData};
 
 impl ReadRequest for WhyRequest {
     const METHOD: Method = Method::Why;

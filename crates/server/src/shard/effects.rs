@@ -1,4 +1,4 @@
-//! How what the engine wants done is done.
+//! Carries out the engine's effects.
 
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ use crate::outbox::{Outbox, put, warn_of};
 
 impl Shard {
     pub(super) fn carry_out_effects(&mut self) {
-        // First, so that a change of the policy binds the door when its caller hears of it.
+        // First, so that a new policy is in force at this node before its administrator gets the answer.
         self.publish_policy();
         let mut effects = std::mem::take(&mut self.effects);
         self.engine.take_effects(&mut effects);

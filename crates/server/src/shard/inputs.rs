@@ -9,10 +9,8 @@ use holdfast_replica::{GroupId, MessageError, NodeId};
 use holdfast_wal::{DurableSnapshot, WriteError};
 
 use super::Shard;
-use super::framed::{Asked, EndedBy};
-use super::inbox::{GroupView, Input, OwnTable};
 use super::observer::{ClientStream, Observer};
-use super::poller::ROOM;
+use crate::inbox::{Asked, EndedBy, GroupView, Input, OwnTable, ROOM};
 use crate::outbox::Outbox;
 
 /// How long a node that is to stop tries to hand leadership over.

@@ -9,8 +9,7 @@ use holdfast_engine::{LogError, TurnLog, to_wal_snapshot};
 use holdfast_replica::{GroupId, SnapshotFile, Turn};
 use holdfast_wal::{DurableSnapshot, FileDisk, Spare, WriteError};
 
-use super::inbox::Input;
-use super::queue::InboxSender;
+use crate::inbox::{InboxSender, Input};
 
 /// A full disk is not asked for room at every turn.
 const PREPARE_AGAIN_AFTER: Duration = Duration::from_secs(1);

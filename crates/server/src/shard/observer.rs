@@ -1,7 +1,6 @@
 //! What the shard measures of the engine's work, and how it names callers and streams.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use holdfast_core::{Command, Event, LogicalTime, Outcome, Rejection};
@@ -10,6 +9,7 @@ use holdfast_replica::{HandOverRefusal, NodeId};
 use tokio::sync::oneshot;
 
 use super::measure;
+use crate::inbox::Deferrable;
 use crate::metrics::{Kind, Metrics, QUOTA_KINDS, Settled};
 use crate::outbox::Outbox;
 use crate::traces::Traces;
@@ -31,21 +31,6 @@ pub(crate) struct Observer {
 pub(crate) struct Asked {
     kind: Kind,
     at: Duration,
-}
-
-/// Whether the heartbeats of a stream may wait. The engine says so once it knows the session's TTL; the reader of the
-/// stream's frames asks.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Deferrable(Arc<AtomicBool>);
-
-impl Deferrable {
-    pub(super) fn set(&self, is_deferrable: bool) {
-        self.0.store(is_deferrable, Ordering::Relaxed);
-    }
-
-    pub(crate) fn get(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
 }
 
 /// The shard's end of a client's stream.

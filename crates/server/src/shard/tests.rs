@@ -9,6 +9,7 @@ use holdfast_core::{
     ActorId, Command, LockName, Outcome, PublicSessionId, RequestId, SessionId, Span, StreamId,
     command::{Acquire, Call, Mode, OpenSession, Owner, Terms},
 };
+use holdfast_engine::{Answer, Delivery, Step, StreamKey, Unavailable};
 use holdfast_replica::{GroupId, Leadership, NodeId, Replica};
 use holdfast_wal::WriteError;
 use tempfile::TempDir;
@@ -17,14 +18,12 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
 use super::framed::tests::{EveryByte, OPEN, PANIC_WHEN_ANSWERED};
-use super::{
-    Answer, Channels, Deferrable, Delivery, GroupView, Input, Leaderships, Shard, ShardHandle,
-    Step, StopReason, StreamKey, Unavailable, inbox,
-};
+use super::{Channels, Shard, StopReason};
 use crate::config::NodeConfig;
 use crate::efficiency_tier::EfficiencyTier;
 use crate::events::EventRings;
 use crate::identity::Identity;
+use crate::inbox::{Deferrable, GroupView, Input, Leaderships, ShardHandle, inbox};
 use crate::known_peers::KnownPeers;
 use crate::loop_watchdog::LoopWatchdog;
 use crate::membership::Membership;

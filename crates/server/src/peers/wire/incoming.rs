@@ -7,7 +7,7 @@ use holdfast_replica::{GroupId, NodeId};
 use mio::{Interest, Registry, Token};
 
 use super::{HEADER_BYTES, MESSAGE_BYTES_MAX};
-use crate::shard::SocketEvents;
+use crate::inbox::SocketEvents;
 use crate::transport::ByteStream;
 
 /// So that one peer with much to say does not keep the others, and the clients, waiting.

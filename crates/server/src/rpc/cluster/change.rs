@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use holdfast_engine::Unavailable;
 use holdfast_proto::decode::group;
 use holdfast_proto::failure::refused;
 use holdfast_proto::peer_v1::Timing;
@@ -26,7 +27,6 @@ use crate::rpc::Rpc;
 use crate::rpc::failure::{dropped_by_shard, took_too_long, unavailable};
 use crate::rpc::grpc;
 use crate::rpc::route::Destination;
-use crate::shard::Unavailable;
 
 /// A change of voters takes three rounds, and perhaps a change of leader before.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(5);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use holdfast_engine::{Query, ReadData, WholeState};
 use holdfast_proto::failure::refused;
 use holdfast_proto::v1::save_snapshot_chunk::Kind;
 use holdfast_proto::v1::{Failure, Reason, SaveSnapshotChunk, SaveSnapshotRequest};
@@ -21,7 +22,6 @@ use crate::offline::header_of;
 use crate::rpc::Rpc;
 use crate::rpc::failure::{bug, overloaded, took_too_long};
 use crate::rpc::route::Destination;
-use crate::shard::{Query, ReadData, WholeState};
 
 const PIECE_BYTES: usize = 256 * 1024;
 /// From the call to the first chunk: a large table takes a while to write down.

@@ -1,6 +1,7 @@
 //! The operations of a stream pass the service one by one: what is wrong with one does not touch the others of its frame.
 
 use holdfast_core::{Command, LockName, RequestId, SessionId};
+use holdfast_engine::StreamKey;
 use holdfast_proto::decode::Scope;
 use holdfast_proto::decode::operation::{self, StreamOperation};
 use holdfast_proto::failure::refused;
@@ -14,7 +15,6 @@ use super::super::door::InMemory;
 use super::super::failure::{bug, overloaded};
 use super::read_quota::ReadQuota;
 use crate::outbox::ReplyTo;
-use crate::shard::StreamKey;
 use crate::traces::parent_of;
 
 /// A [`StreamOperation`] that its caller may do.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use holdfast_core::{LockName, Outcome, RequestId};
+use holdfast_engine::{Delivery, ReadAnswer, Unavailable};
 use holdfast_proto::Guarantee;
 use holdfast_proto::decode::operation::Opening;
 use holdfast_proto::encode;
@@ -18,7 +19,6 @@ use super::super::response::{self, ResponseContext};
 use super::frame::{Frame, queued};
 use super::read_quota::ReadQuota;
 use crate::membership::Membership;
-use crate::shard::{Delivery, ReadAnswer, Unavailable};
 
 /// Where a frame is cut, by the weight of its deliveries. One list of deliveries is never split.
 pub(super) const WEIGHT_PER_FRAME_TARGET: usize = 4_096;

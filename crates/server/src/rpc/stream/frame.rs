@@ -7,7 +7,6 @@ use holdfast_proto::plain::FrameWriter;
 use holdfast_proto::v1::{Answer, Notice, Queued, ServerFrame, notice};
 
 use super::super::response::{self, ResponseContext};
-use crate::shard;
 
 pub(super) trait Frame {
     fn answer(&mut self, answer: Answer);
@@ -25,7 +24,7 @@ pub(super) trait Frame {
     fn answer_of_tier(
         &mut self,
         request: RequestId,
-        answer: &shard::Answer,
+        answer: &holdfast_engine::Answer,
         around: ResponseContext<'_>,
     ) {
         let result = Some(response::result(answer, around));
@@ -59,7 +58,7 @@ impl Frame for FrameWriter {
     fn answer_of_tier(
         &mut self,
         request: RequestId,
-        answer: &shard::Answer,
+        answer: &holdfast_engine::Answer,
         around: ResponseContext<'_>,
     ) {
         if !answer_if_common(self, request, answer, around.guarantee) {
@@ -73,7 +72,7 @@ impl Frame for FrameWriter {
 fn answer_if_common(
     frame: &mut FrameWriter,
     request: RequestId,
-    answer: &shard::Answer,
+    answer: &holdfast_engine::Answer,
     guarantee: Guarantee,
 ) -> bool {
     match &answer.result {

@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use holdfast_core::RequestId;
+use holdfast_engine::{CutOff, Delivery, StreamKey};
 use holdfast_proto::Guarantee;
 use holdfast_proto::decode::operation::Opening;
 use holdfast_proto::failure::{not_now, refused};
@@ -50,7 +51,7 @@ use super::body_end::Ending;
 use super::incoming::{FATE_TIMEOUT, FIRST_FRAME_TIMEOUT, Received, no_first_frame};
 use super::method_of;
 use crate::connections::{Call, OpenConnection, late};
-use crate::shard::{self, AfterVisit, CutOff, Delivery, EndedBy, SocketEvents, StreamKey, Visit};
+use crate::inbox::{AfterVisit, Connection, EndedBy, SocketEvents, Visit};
 use crate::transport::ByteStream;
 
 /// More than a token has.
@@ -580,7 +581,7 @@ impl FramedConnection {
     /// Tells whether the client can be read on because of one.
     fn check_deadlines(&mut self) -> bool {
         let now = Instant::now();
-        if shard::Connection::deadline(self).is_none_or(|deadline| deadline > now) {
+        if Connection::deadline(self).is_none_or(|deadline| deadline > now) {
             return false;
         }
         let is_over = |deadline: Option<Instant>| deadline.is_some_and(|deadline| deadline <= now);
@@ -653,7 +654,7 @@ impl FramedConnection {
     }
 }
 
-impl shard::Connection for FramedConnection {
+impl Connection for FramedConnection {
     fn register(&mut self, registry: &Registry, token: Token, waker: Waker) -> io::Result<()> {
         registry.register(&mut self.stream, token, Interest::READABLE | Interest::WRITABLE)?;
         // If it is to be closed already, the first visit finds out.

@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use holdfast_core::RequestId;
+use holdfast_engine::Delivery;
 use holdfast_proto::Guarantee;
 use holdfast_proto::v1::{Failure, ServerFrame};
 use prost::Message;
@@ -23,7 +24,6 @@ use super::super::failure::{slow_reader, stopping};
 use super::answers::{AnswerEncoder, Termination, WEIGHT_PER_FRAME_TARGET, refusals, weight};
 use super::byte_room::{ByteRoom, FrameRoom};
 use crate::connections::Connection;
-use crate::shard::Delivery;
 
 /// Frames of the stream's own that wait to be taken.
 const ITEMS_MAX: usize = 64;

@@ -3,6 +3,7 @@
 use std::pin::pin;
 
 use holdfast_core::{Command, RequestId, SessionId};
+use holdfast_engine::StreamKey;
 use holdfast_proto::decode::operation::Opening;
 use holdfast_proto::plain::BorrowedOperation;
 use holdfast_proto::v1::{ClientFrame, Failure};
@@ -18,7 +19,7 @@ use super::answers::AnswerEncoder;
 use super::incoming::{FATE_TIMEOUT, Incoming, Next};
 use super::outgoing::{OutgoingSender, SessionDeliveries};
 use super::read_quota::ReadQuota;
-use crate::shard::{Deferrable, StreamKey};
+use crate::inbox::Deferrable;
 
 /// Lists of deliveries that wait for a slow reader, of each tier. When it is full the tier lets the stream go.
 pub(super) const LISTS_MAX: usize = 1_024;

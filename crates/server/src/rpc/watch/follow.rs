@@ -7,6 +7,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_engine::Unavailable;
 use holdfast_proto::encode::read::summary;
 use holdfast_proto::failure::refused;
 use holdfast_proto::v1::{Failure, Reason, WatchFrame};
@@ -23,7 +24,6 @@ use super::queue::{FrameSender, Frames, ReaderGone, queue};
 use super::snapshot::{self, SnapshotExtent};
 use super::{Start, WatchTarget};
 use crate::events::{Compacted, EventRing, Pace, Position};
-use crate::shard::Unavailable;
 
 /// No eye sees the difference, and waking a watch and its reader so often costs little.
 const LOOK_EVERY: Duration = Duration::from_millis(20);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use holdfast_core::command::{Action, Owner};
 use holdfast_core::{EndReason, Event, LogicalTime, Outcome, PublicSessionId, Rejection};
+use holdfast_engine::{Query, ReadAnswer, ReadData};
 use holdfast_proto::decode::lock_name;
 use holdfast_proto::encode::read::owner;
 use holdfast_proto::failure::refused;
@@ -26,7 +27,7 @@ use super::super::unary::CALL_TIMEOUT;
 use super::Scope;
 use super::concerns::concerns;
 use crate::events::{EventRing, Position, Recorded, message};
-use crate::shard::{Query, ReadAnswer, ReadData, unix_ms};
+use crate::shard::unix_ms;
 
 const DEFAULT_LIMIT: usize = 100;
 const LIMIT_MAX: usize = 1_000;

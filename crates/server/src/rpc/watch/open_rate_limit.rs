@@ -23,8 +23,15 @@ const ADDRESSES_MAX: usize = 16_384;
 /// Of one node.
 #[derive(Debug, Default)]
 pub(in crate::rpc) struct OpenRateLimit {
+    openings: Mutex<Openings>,
+}
+
+#[derive(Debug, Default)]
+struct Openings {
     /// For each address, up to when it would have opened what it has, had it kept to the steady rate.
-    used_until: Mutex<BTreeMap<Option<IpAddr>, Instant>>,
+    used_until: BTreeMap<Option<IpAddr>, Instant>,
+    /// Until then no address can be forgotten. So a crowd of addresses does not cause a search for each watch.
+    full_until: Option<Instant>,
 }
 
 impl OpenRateLimit {
@@ -42,15 +49,10 @@ impl OpenRateLimit {
         const EACH_NS: u64 = 1_000_000_000 / PER_SECOND as u64;
         const EACH: Duration = Duration::from_nanos(EACH_NS);
         const AHEAD_MAX: Duration = Duration::from_nanos(EACH_NS * BURST as u64);
-        let mut used_until = self.used_until.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut key = Some(address);
-        if !used_until.contains_key(&key) && used_until.len() >= ADDRESSES_MAX {
-            used_until.retain(|_, used_until| *used_until > now);
-            if used_until.len() >= ADDRESSES_MAX {
-                key = None;
-            }
-        }
-        let used = used_until.entry(key).or_insert(now);
+        let mut openings = self.openings.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_remembered = openings.used_until.contains_key(&Some(address));
+        let key = (is_remembered || openings.has_room(now)).then_some(address);
+        let used = openings.used_until.entry(key).or_insert(now);
         let then = (*used).max(now) + EACH;
         let ahead = then.saturating_duration_since(now);
         if ahead > AHEAD_MAX {
@@ -58,6 +60,23 @@ impl OpenRateLimit {
         }
         *used = then;
         Ok(())
+    }
+}
+
+impl Openings {
+    /// Whether one more address can be remembered. Forgets those that have kept to the steady rate since.
+    fn has_room(&mut self, now: Instant) -> bool {
+        if self.used_until.len() < ADDRESSES_MAX {
+            return true;
+        }
+        if self.full_until.is_some_and(|full_until| now < full_until) {
+            return false;
+        }
+        self.used_until.retain(|_, used_until| *used_until > now);
+        let has_room = self.used_until.len() < ADDRESSES_MAX;
+        // While there is no room, no address is added, and the times of those that are there only rise.
+        self.full_until = if has_room { None } else { self.used_until.values().min().copied() };
+        has_room
     }
 }
 
@@ -118,9 +137,13 @@ mod tests {
         let many = ADDRESSES_MAX as u32 + 2 * BURST;
         let opened = (0..many).filter(|number| openings.begin_at(address(*number), now).is_ok());
         assert_eq!(opened.count(), ADDRESSES_MAX + BURST as usize);
-        assert!(openings.used_until.lock().unwrap().len() <= ADDRESSES_MAX + 1);
+        assert!(openings.openings.lock().unwrap().used_until.len() <= ADDRESSES_MAX + 1);
         let later = now + Duration::from_secs(60);
         assert!(openings.begin_at(address(many), later).is_ok());
-        assert_eq!(openings.used_until.lock().unwrap().len(), 1, "the others are forgotten");
+        assert_eq!(
+            openings.openings.lock().unwrap().used_until.len(),
+            1,
+            "the others are forgotten"
+        );
     }
 }

@@ -4,6 +4,7 @@
 //! again as an event. The watch remembers up to which entry each page tells, and leaves such events out.
 
 use holdfast_core::{Event, LockSummary};
+use holdfast_engine::{Query, ReadData};
 use holdfast_proto::v1::Failure;
 use holdfast_replica::GroupId;
 use holdfast_service::Admitted;
@@ -12,7 +13,6 @@ use super::super::Rpc;
 use super::super::failure::bug;
 use super::{Scope, WatchTarget};
 use crate::events::{Position, Recorded};
-use crate::shard::{Query, ReadData};
 
 const PAGE_SIZE: usize = 1_000;
 

@@ -1,16 +1,18 @@
+use std::io;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc;
+use std::task::Waker;
 
 use holdfast_core::command::{AcquireAll, Call, Member, Mode, Terms};
-use holdfast_core::{ActorId, SessionId, StreamId};
+use holdfast_core::{ActorId, Command, LockName, RequestId, SessionId, StreamId};
 use holdfast_replica::GroupId;
 use holdfast_service::{Caller, Method, Protocol, Service};
 use mio::Interest;
 use mio::net::TcpStream as Socket;
 
 use super::*;
-use crate::shard::poller::poller;
+use crate::inbox::{Deferrable, poller};
 
 /// Asks for the same operation with each byte, whose value is the request id. Its stream is opened by a byte of 255, and
 /// closed by the end of the socket. A byte of 254 is a bug in its code, and the answer to one of 253 finds another.

@@ -5,6 +5,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use holdfast_core::{RequestId, SessionId};
+use holdfast_engine::{Delivery, ReadAnswer, StreamKey, Unavailable};
 use holdfast_proto::decode::operation::Opening;
 use holdfast_proto::plain::BorrowedOperation;
 use holdfast_proto::v1::Failure;
@@ -20,7 +21,7 @@ use super::super::answers::{AnswerEncoder, WEIGHT_PER_FRAME_TARGET, weight};
 use super::super::read_quota::ReadQuota;
 use super::super::serving::LISTS_MAX;
 use crate::efficiency_tier::TierStream;
-use crate::shard::{Asked, Deferrable, Delivery, ReadAnswer, StreamKey, Unavailable};
+use crate::inbox::{Asked, Deferrable};
 
 #[derive(Debug)]
 pub(super) struct Served {

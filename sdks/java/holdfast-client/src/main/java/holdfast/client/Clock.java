@@ -7,9 +7,9 @@ import java.time.Instant;
 import java.util.function.LongSupplier;
 
 /**
- * The clock that leases are counted on, in nanoseconds: the largest of three. {@code nanoTime} may
- * stand still while the machine sleeps. {@code /proc/uptime} does not. The wall clock also tells of
- * the time in which a virtual machine was paused.
+ * The clock that leases are counted on, in nanoseconds: {@code nanoTime}, and the time that it
+ * missed. {@code nanoTime} may stand still while the machine sleeps. {@code /proc/uptime} does not.
+ * The wall clock also tells of the time in which a virtual machine was paused.
  *
  * <p>It never runs slower than {@code nanoTime}. A wall clock that is set forward makes it jump,
  * and then locks are lost early, which is safe. One that is set back changes nothing.

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 pub(crate) struct PolicyGenerations(Arc<watch::Sender<BTreeMap<GroupId, u64>>>);
 
 impl PolicyGenerations {
-    pub(super) fn set(&self, group: GroupId, generation: u64) {
+    pub(crate) fn set(&self, group: GroupId, generation: u64) {
         self.0.send_if_modified(|known| known.insert(group, generation) != Some(generation));
     }
 

@@ -14,8 +14,8 @@ use holdfast_replica::{GroupId, Leadership};
 use mio::Registry;
 use tokio::sync::watch;
 
-use super::framed::WokenConnections;
-use super::inbox::Input;
+use super::connection::WokenConnections;
+use super::input::Input;
 use super::leaderships::LeadershipWatch;
 use super::policy_generations::PolicyGenerations;
 use super::poller::{Poller, SocketEvents, Waker, poller};
@@ -101,7 +101,7 @@ impl InboxSender {
     }
 
     /// Waits for room: for the node's own threads.
-    pub(super) fn send_and_wait(&self, input: Input) {
+    pub(crate) fn send_and_wait(&self, input: Input) {
         // A shard that is gone no longer wants to know.
         let _ = self.inputs.send(input);
         self.waker.wake();
@@ -110,7 +110,7 @@ impl InboxSender {
 
 impl Inbox {
     /// Returns when there is something to take in, or on a socket, and after this time at the latest.
-    pub(super) fn wait(&mut self, patience: Duration) {
+    pub(crate) fn wait(&mut self, patience: Duration) {
         let (inputs, woken) = (&self.inputs, &self.woken);
         let (next, is_closed) = (&mut self.next, &mut self.is_closed);
         let mut look = || {
@@ -135,7 +135,7 @@ impl Inbox {
     }
 
     /// As much of it as one turn may be made of. The rest stays for the next, which begins at once.
-    pub(super) fn take_turn(&mut self) -> Vec<Input> {
+    pub(crate) fn take_turn(&mut self) -> Vec<Input> {
         let mut operations = 0;
         let has_room = |operations: &usize| *operations < OPERATIONS_PER_TURN_MAX;
         let mut waiting = self.waiting();
@@ -147,26 +147,26 @@ impl Inbox {
         inputs.take(INPUTS_PER_TURN_MAX).collect()
     }
 
-    pub(super) fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.is_closed
     }
 
     /// The sockets on which something happened since this was last asked.
-    pub(super) fn touched(&mut self) -> impl Iterator<Item = SocketEvents> + '_ {
+    pub(crate) fn touched(&mut self) -> impl Iterator<Item = SocketEvents> + '_ {
         self.touched.drain(..)
     }
 
     /// Framed connections for which a task has something.
-    pub(super) fn woken(&self) -> Arc<WokenConnections> {
+    pub(crate) fn woken(&self) -> Arc<WokenConnections> {
         Arc::clone(&self.woken)
     }
 
-    pub(super) fn registry(&self) -> &Registry {
+    pub(crate) fn registry(&self) -> &Registry {
         self.poller.registry()
     }
 
     /// Nothing is taken in any more.
-    pub(super) fn into_poller(self) -> Poller {
+    pub(crate) fn into_poller(self) -> Poller {
         self.poller
     }
 }
@@ -277,7 +277,7 @@ mod tests {
 
     fn frame(operations: usize) -> Input {
         Input::Frame {
-            stream: super::super::StreamKey {
+            stream: holdfast_engine::StreamKey {
                 group: GroupId::FIRST,
                 session: holdfast_core::SessionId(1),
                 stream: holdfast_core::StreamId(1),
@@ -327,7 +327,7 @@ mod tests {
             terms: Terms::default(),
         };
         let frame = || Input::Frame {
-            stream: super::super::StreamKey {
+            stream: holdfast_engine::StreamKey {
                 group: GroupId::FIRST,
                 session,
                 stream: holdfast_core::StreamId(1),

@@ -31,13 +31,13 @@ pub(crate) struct SocketEvents {
 }
 
 #[derive(Debug)]
-pub(super) struct Poller {
+pub(crate) struct Poller {
     waker: Arc<Waker>,
     poll: Poll,
     events: Events,
 }
 
-pub(super) fn poller() -> io::Result<(Arc<Waker>, Poller)> {
+pub(crate) fn poller() -> io::Result<(Arc<Waker>, Poller)> {
     let poll = Poll::new()?;
     let waker = mio::Waker::new(poll.registry(), WOKEN)?;
     let registry = poll.registry().try_clone()?;
@@ -48,7 +48,7 @@ pub(super) fn poller() -> io::Result<(Arc<Waker>, Poller)> {
 
 impl Waker {
     /// After something was put into the inbox.
-    pub(super) fn wake(&self) {
+    pub(crate) fn wake(&self) {
         // Either this sees that the shard waits, or the shard sees what was put there.
         fence(Ordering::SeqCst);
         if self.is_waiting.swap(false, Ordering::SeqCst)
@@ -65,13 +65,13 @@ impl Waker {
 }
 
 impl Poller {
-    pub(super) fn registry(&self) -> &Registry {
+    pub(crate) fn registry(&self) -> &Registry {
         self.poll.registry()
     }
 
     /// Waits until something happens, at most so long, and not at all if `is_needed` says so. Gives what
     /// happened on sockets.
-    pub(super) fn wait(
+    pub(crate) fn wait(
         &mut self,
         patience: Duration,
         is_needed: impl FnOnce() -> bool,

@@ -14,8 +14,7 @@ use holdfast_replica::{
 use holdfast_wal::{DurableSnapshot, FileDisk, Spare, WriteError};
 use tokio::sync::oneshot;
 
-use super::framed::{Connection, OPERATIONS_PER_READ};
-use super::observer::Deferrable;
+use super::connection::{Connection, Deferrable, OPERATIONS_PER_READ};
 use crate::outbox::TaskOutbox;
 use crate::transport::ByteStream;
 
@@ -99,7 +98,7 @@ pub(crate) enum Input {
 impl Input {
     /// What clients ask for, counted in operations; nothing for what the node itself has to say. To acquire many
     /// names takes as much memory, and time, as to acquire them one by one.
-    pub(super) fn operations_of_clients(&self) -> usize {
+    pub(crate) fn operations_of_clients(&self) -> usize {
         let names = |command: &Command| match command {
             Command::AcquireAll(acquire) => acquire.members.len().max(1),
             _ => 1,
@@ -153,7 +152,7 @@ pub(crate) struct GroupView {
 }
 
 impl GroupView {
-    pub(super) fn of(group: GroupId, replica: &Replica, digest: Option<String>) -> GroupView {
+    pub(crate) fn of(group: GroupId, replica: &Replica, digest: Option<String>) -> GroupView {
         let (progress, table) = (replica.progress(), replica.table());
         GroupView {
             group,
