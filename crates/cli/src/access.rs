@@ -129,7 +129,33 @@ async fn change(calls: &Unary, changes: Vec<Change>, end_sessions: bool) -> Resu
         expected_generation: None,
         end_sessions,
     };
-    Ok(calls.change_access(request).await?)
+    send(calls, request).await
+}
+
+/// Returns the generation of the changed policy. Says on stderr which groups do not have it yet.
+async fn send(calls: &Unary, request: v1::ChangeAccessRequest) -> Result<u64, Problem> {
+    let v1::ChangeAccessResponse { generation, groups_behind } =
+        calls.change_access(request).await?;
+    if let Some(words) = not_everywhere(generation, &groups_behind) {
+        output::message(&words);
+    }
+    Ok(generation)
+}
+
+/// None if all groups have the policy.
+fn not_everywhere(generation: u64, groups_behind: &[u32]) -> Option<String> {
+    let numbers: Vec<String> = groups_behind.iter().map(u32::to_string).collect();
+    let (groups, have, their, they) = match numbers.len() {
+        0 => return None,
+        1 => ("group", "has", "its", "it adopts"),
+        _ => ("groups", "have", "their", "they adopt"),
+    };
+    Some(format!(
+        "warning: the policy is changed (generation {generation}), but {groups} {} {have} not adopted it yet. Until then the \
+         former policy is in force for {their} locks; {they} the change when a leader knows it. `holdfast cluster status` \
+         shows the leaders",
+        numbers.join(", ")
+    ))
 }
 
 fn grants<'a>(principal: &'a Principal, roles: &'a [String]) -> impl Iterator<Item = Change> + 'a {

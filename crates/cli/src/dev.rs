@@ -65,8 +65,7 @@ pub(crate) struct DevArgs {
     secure: bool,
     /// Divides the locks over so many Raft groups, 1 to 64, each with a leader of its own. With more than 1 this is a
     /// preview: see docs/scale.md for what does not work yet.
-    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 1, value_parser = group_count,
-          conflicts_with = "secure")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 1, value_parser = group_count)]
     groups: u32,
 }
 

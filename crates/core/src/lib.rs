@@ -42,6 +42,10 @@ pub use model::access::change::{
 };
 pub use model::access::identity::{CLAIMED_ROLES_MAX, Identity};
 pub use model::access::pattern::{Pattern, PatternError};
+pub use model::access::policy::{
+    Access, BOOTSTRAP_PRINCIPAL, NOTE_BYTES_MAX, POLICY_BYTES_MAX, PRINCIPALS_MAX, ROLES_MAX,
+    ROLES_PER_PRINCIPAL_MAX, TOKENS_MAX,
+};
 pub use model::access::principal::{PRINCIPAL_BYTES_MAX, Principal, PrincipalError};
 pub use model::access::quota::{QUOTA_MAX, QUOTAS_MAX, Quota, QuotaError, QuotaKind, QuotaSubject};
 pub use model::access::role::{
@@ -70,10 +74,7 @@ pub use queries::status::{
 };
 pub use queries::why::{LockWhy, ReservedLock, WaitLink};
 pub use rules::restore::{RestoreOptions, RestoreSummary};
-pub use state::access::{
-    Access, BOOTSTRAP_PRINCIPAL, CompiledGrants, Grants, NOTE_BYTES_MAX, POLICY_BYTES_MAX,
-    PRINCIPALS_MAX, ROLES_MAX, ROLES_PER_PRINCIPAL_MAX, TOKENS_MAX,
-};
+pub use state::access::{CompiledGrants, Grants};
 pub use state::budget::SearchCost;
 pub use state::ownership::Ownership;
 pub use state::prefix_map::PrefixMap;

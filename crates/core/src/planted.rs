@@ -125,6 +125,12 @@ pub enum Bug {
     WrongGroupKeptAsAnswer,
     /// What is left of a session that is ending is not in the snapshot.
     EndingNotInSnapshot,
+    /// A group adopts a policy that is older than its own.
+    OlderPolicyAdopted,
+    /// What a session may do is not computed again after the adoption of a policy.
+    StaleGrantsAfterAdoption,
+    /// The sessions that a change of the policy has ended go on in the groups that adopt the policy.
+    AdoptionEndsNoSessions,
 }
 
 const NONE: u8 = u8::MAX;

@@ -140,9 +140,9 @@ fn an_unknown_version_is_refused_with_an_error() {
     assert!(refusal.to_string().contains("version 9"), "{refusal}");
 
     let mut entry = Batch { at: LogicalTime::ZERO, commands: vec![Command::Tick] }.encode();
-    entry[0] = 9;
-    assert!(matches!(Batch::stamp(&entry), Err(DecodeError::UnknownVersion { found: 9, .. })));
-    assert!(matches!(Batch::decode(&entry), Err(DecodeError::UnknownVersion { found: 9, .. })));
+    entry[0] = 11;
+    assert!(matches!(Batch::stamp(&entry), Err(DecodeError::UnknownVersion { found: 11, .. })));
+    assert!(matches!(Batch::decode(&entry), Err(DecodeError::UnknownVersion { found: 11, .. })));
 }
 
 /// A build must never guess what rules mean that it does not know: such an entry stops the node, with words.
@@ -150,13 +150,13 @@ fn an_unknown_version_is_refused_with_an_error() {
 fn rules_that_this_build_does_not_know_are_refused_with_an_error() {
     let adopt = Command::AdoptRules { version: RulesVersion::NEWEST };
     let mut entry = Batch { at: LogicalTime::ZERO, commands: vec![adopt.clone()] }.encode();
-    assert_eq!(entry, [4, 0, 1, 18, 8]);
+    assert_eq!(entry, [4, 0, 1, 18, 9]);
     assert!(Batch::decode(&entry).is_ok());
-    for unknown in [0, 9, 99] {
+    for unknown in [0, 10, 99] {
         entry[4] = unknown;
         let refusal = Batch::decode(&entry).unwrap_err();
         let found = u64::from(unknown);
-        assert_eq!(refusal, DecodeError::UnknownRules { found, known: 8 });
+        assert_eq!(refusal, DecodeError::UnknownRules { found, known: 9 });
         assert!(refusal.to_string().contains(&format!("rules {found}")), "{refusal}");
     }
     let of_version_3 = [3, 0, 1, 18, 2];
@@ -166,11 +166,11 @@ fn rules_that_this_build_does_not_know_are_refused_with_an_error() {
     let mut table = LockTable::new(Limits::default());
     table.apply(LogIndex(5), LogicalTime::ZERO, adopt, &mut Vec::new());
     let mut snapshot = table.encode();
-    assert_eq!(snapshot[..2], [4, 8]);
+    assert_eq!(snapshot[..2], [4, 9]);
     snapshot.truncate(snapshot.len() - 8);
-    snapshot[1] = 9;
+    snapshot[1] = 10;
     let refusal = decode(&with_digest(snapshot.clone())).unwrap_err();
-    assert_eq!(refusal, DecodeError::UnknownRules { found: 9, known: 8 });
+    assert_eq!(refusal, DecodeError::UnknownRules { found: 10, known: 9 });
     snapshot[1] = 1;
     let refusal = decode(&with_digest(snapshot)).unwrap_err();
     assert!(matches!(refusal, DecodeError::Inconsistent(_)), "{refusal}");

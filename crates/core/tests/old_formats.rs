@@ -351,6 +351,38 @@ fn snapshots_of_rules_8_are_what_they_were_and_are_read() {
     assert_eq!((read.session_count(), read.ending_session_count(), read.lock_count()), (0, 1, 2));
 }
 
+/// As above, of a table that follows rules 9, and knows which sessions a change of the policy has ended.
+#[test]
+fn entries_of_version_10_and_snapshots_of_rules_9_are_what_they_were_and_are_read() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/version-10");
+    let mut world = world::World::with_rules(Limits::default(), RulesVersion::NINE);
+    let principal = Principal::parse("token:alice").unwrap();
+    let change = ChangeAccess {
+        by: "token:root".into(),
+        identity: None,
+        expected: None,
+        changes: [AccessChange::Ban { principal }].into(),
+        end_sessions: true,
+    };
+    world.apply(Command::ChangeAccess(Box::new(change)));
+    let table = &world.table;
+    let adopt = Command::AdoptPolicy(Box::new(table.access().clone()));
+    let batch = Batch { at: world.now, commands: vec![adopt] };
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("entry"), batch.encode()).unwrap();
+        fs::write(folder.join("snapshot"), table.encode()).unwrap();
+    }
+    let entry = fs::read(folder.join("entry")).unwrap();
+    assert_eq!((entry[0], &entry), (10, &batch.encode()));
+    assert_eq!(Batch::decode(&entry), Ok(batch));
+    let snapshot = fs::read(folder.join("snapshot")).unwrap();
+    assert_eq!((snapshot[0], &snapshot), (4, &table.encode()));
+    let read = LockTable::decode(&snapshot, Limits::default()).unwrap();
+    assert_eq!((read.digest(), read.rules()), (table.digest(), RulesVersion::NINE));
+    assert_eq!(read.access(), table.access());
+}
+
 /// `UPDATE_GOLDEN=1` writes the files; they change only if the format does, and then the version must.
 #[test]
 fn entries_and_snapshots_of_versions_2_and_3_are_what_they_were_and_are_read() {

@@ -283,7 +283,7 @@ impl Judge {
         let outcome =
             self.table.apply(LogIndex(self.index), self.now, command.clone(), &mut events);
         self.is_placed(&command, &outcome);
-        if !matches!(command, Command::ChangeAccess(_)) {
+        if !matches!(command, Command::ChangeAccess(_) | Command::AdoptPolicy(_)) {
             self.quotas_are_kept(&used_before);
         }
         self.note_identity(&command, &outcome);
@@ -557,7 +557,7 @@ impl Judge {
                     }
                     EndReason::Killed => assert!(matches!(
                         with_session,
-                        Command::Intervene(_) | Command::ChangeAccess(_)
+                        Command::Intervene(_) | Command::ChangeAccess(_) | Command::AdoptPolicy(_)
                     )),
                     EndReason::Wounded => assert!(
                         matches!(cause, Command::Acquire(_) | Command::AcquireAll(_)),
@@ -566,7 +566,10 @@ impl Judge {
                     EndReason::Transferred => {
                         assert!(matches!(cause, Command::Transfer { .. } | Command::Intervene(_)))
                     }
-                    _ => assert!(matches!(cause, Command::Intervene(_) | Command::ChangeAccess(_))),
+                    _ => assert!(matches!(
+                        cause,
+                        Command::Intervene(_) | Command::ChangeAccess(_) | Command::AdoptPolicy(_)
+                    )),
                 }
                 let gone = self.remove_holder(name, |holder| {
                     (holder.session, holder.request, holder.token) == (*session, *request, *token)
@@ -594,7 +597,7 @@ impl Judge {
                 assert!(*epoch > self.epoch, "the epoch went back");
                 (self.epoch, self.slots) = (*epoch, slots.clone());
             }
-            Event::AccessChanged { generation, .. } => {
+            Event::AccessChanged { generation, .. } | Event::PolicyAdopted { generation } => {
                 assert_eq!(*generation, self.table.access().generation());
             }
             Event::Refused { .. } | Event::Proclaimed { .. } | Event::Reopened { .. } => {}
@@ -710,7 +713,10 @@ fn may_end(life: &Life, reason: EndReason, ended: &Ended) {
         return;
     }
     if reason == EndReason::Killed {
-        assert!(matches!(cause, Command::Intervene(_) | Command::ChangeAccess(_)));
+        assert!(matches!(
+            cause,
+            Command::Intervene(_) | Command::ChangeAccess(_) | Command::AdoptPolicy(_)
+        ));
         return;
     }
     assert!(matches!(cause, Command::Tick), "only a tick ends sessions");

@@ -25,6 +25,7 @@ mod effects;
 mod full_disk;
 mod groups;
 mod inputs;
+mod policy;
 #[cfg(test)]
 mod tests;
 
@@ -79,6 +80,8 @@ pub struct Engine<H: Host> {
     heartbeats: DeferredHeartbeats,
     tier: Tier,
     turn: TurnState,
+    /// Of the policy that the root group has here, and the other groups get.
+    policy_generation: u64,
     /// Set while the disk is full.
     halt: Option<Halt>,
     /// Inputs that came while the disk was full and that the host does not repeat.
@@ -147,6 +150,7 @@ impl<H: Host> Engine<H> {
                 term: None,
             },
             turn: TurnState::default(),
+            policy_generation: 0,
             halt: None,
             missed_inputs: Vec::new(),
             stop_by: None,
@@ -240,7 +244,8 @@ impl<H: Host> Engine<H> {
                 self.publish();
                 self.send_outgoing();
                 self.turn.phase = Phase::Begin;
-                if self.turn.turns.is_empty() {
+                let has_new_policy = self.notice_policy();
+                if self.turn.turns.is_empty() && !has_new_policy {
                     return Ok(self.end_turn());
                 }
                 self.turn.turns.clear();
@@ -251,6 +256,7 @@ impl<H: Host> Engine<H> {
 
     fn begin_turns(&mut self) {
         self.groups.add_late();
+        self.offer_policy();
         let mut reads = Vec::new();
         for number in 0..self.groups.ready_count() {
             let Some(Group { id, replica, .. }) = self.groups.ready(number) else { continue };

@@ -35,6 +35,8 @@ pub enum Bug {
     LostGroupEndsAllStreams,
     /// A node that loses the leadership of a group forgets the callers of other groups that wait in queues.
     LostGroupForgetsOtherCallers,
+    /// The groups beside the root group never get its policy.
+    PolicyNotOffered,
     /// A node takes no commands as long as one of its groups has no leader.
     LostGroupStopsOthers,
 }

@@ -7,6 +7,7 @@
 mod batching;
 mod leadership;
 mod members;
+mod policy;
 mod proposals;
 mod rules;
 mod snapshots;
@@ -20,6 +21,7 @@ use thiserror::Error;
 use self::leadership::LeaderTerm;
 pub use self::members::HandOverRefusal;
 use self::members::MembershipManager;
+use self::policy::PolicyAdoption;
 use self::proposals::QUEUED_COST_MAX;
 use self::rules::RulesAdoption;
 use crate::clock::Clock;
@@ -50,6 +52,7 @@ pub struct Replica {
     membership: Membership,
     membership_manager: MembershipManager,
     rules_adoption: RulesAdoption,
+    policy_adoption: PolicyAdoption,
     clock: Clock,
     /// The latest time of a leader, which may be this node.
     leader_time: LeaderTime,
@@ -236,6 +239,7 @@ impl Replica {
             membership,
             membership_manager: MembershipManager::default(),
             rules_adoption: RulesAdoption::default(),
+            policy_adoption: PolicyAdoption::default(),
             leader_time: LeaderTime::default(),
             queued: Vec::new(),
             queued_cost: 0,

@@ -409,7 +409,7 @@ fn weight(event: &Event) -> usize {
         }
         Event::AccessChanged { change, .. } => change.size_bytes(),
         Event::OwnershipChanged { .. } => usize::from(SLOTS) / 8,
-        Event::SessionEnded { .. } | Event::SessionEnding { .. } => 0,
+        Event::SessionEnded { .. } | Event::SessionEnding { .. } | Event::PolicyAdopted { .. } => 0,
     };
     size_of::<Recorded>() + texts
 }

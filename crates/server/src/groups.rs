@@ -143,6 +143,7 @@ fn name_of(command: &Command) -> Option<&LockName> {
         | Command::Tick
         | Command::EventsPublished { .. }
         | Command::AdoptRules { .. }
+        | Command::AdoptPolicy(_)
         | Command::ChangeAccess(_)
         | Command::SetOwnership { .. } => None,
     }

@@ -4,6 +4,7 @@
 mod connection;
 mod input;
 mod leaderships;
+mod policy_generations;
 mod poller;
 mod queue;
 
@@ -13,6 +14,7 @@ pub(crate) use self::connection::{
 };
 pub(crate) use self::input::{GroupView, Input, OwnTable};
 pub(crate) use self::leaderships::Leaderships;
+pub(crate) use self::policy_generations::PolicyGenerations;
 #[cfg(test)]
 pub(crate) use self::poller::poller;
 pub(crate) use self::poller::{Poller, ROOM, SocketEvents};

@@ -293,6 +293,7 @@ impl Node {
             let policy = Arc::clone(service.policy());
             let channels = Channels {
                 policy,
+                policy_generations: shard.policy_generations().clone(),
                 inbox,
                 inbox_sender,
                 leadership,

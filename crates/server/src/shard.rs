@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use holdfast_core::Access;
 use holdfast_engine::{Effect, Engine, LogError, Now, Obstacle, Step, StopCause};
 use holdfast_proto::plain::FrameWriter;
 use holdfast_replica::{Fatal, GroupId, NodeId, Replica};
@@ -36,7 +37,7 @@ pub(crate) use self::start::{Channels, replica_config, start};
 use crate::boot_clock;
 use crate::efficiency_tier::EfficiencyTier;
 use crate::events::EventRings;
-use crate::inbox::{Inbox, Leaderships, Poller};
+use crate::inbox::{Inbox, Leaderships, PolicyGenerations, Poller};
 use crate::loop_watchdog::LoopWatchdog;
 use crate::membership::Membership;
 use crate::metrics::Metrics;
@@ -98,6 +99,7 @@ struct Shard {
     /// None if no spans are wanted.
     traces: Option<Arc<Traces>>,
     policy: Arc<PolicyInForce>,
+    policy_generations: PolicyGenerations,
     levels: Levels,
     snapshot_times: SnapshotTimes,
     digests: Digests,
@@ -129,12 +131,20 @@ impl Shard {
         (reason, log)
     }
 
-    /// Gives the applied policy to the service. It compares one number if nothing has changed.
+    /// Gives the applied policy to the service. It compares one number for each group if nothing has changed.
+    /// Several groups may have several generations. All of them are generations of the root group's policy, and the
+    /// service gets the newest one that any group has here. What it allows and a group does not allow yet, the table of
+    /// that group refuses.
     fn publish_policy(&self) {
-        // The root group's: with several groups, a node has no policy yet (`config/check.rs`).
-        if let Some(replica) = self.engine.replica(GroupId::FIRST) {
-            self.policy.publish(replica.table().access());
+        let mut newest = None;
+        for (group, replica) in self.engine.replicas() {
+            let access = replica.table().access();
+            self.policy_generations.set(group, access.generation());
+            if newest.is_none_or(|newest: &Access| newest.generation() < access.generation()) {
+                newest = Some(access);
+            }
         }
+        newest.inspect(|newest| self.policy.publish(newest));
     }
 
     /// All else is dropped, so that callers learn that the shard has ended.

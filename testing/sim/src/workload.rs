@@ -34,6 +34,7 @@ pub enum CommandKind {
     EventsPublished,
     AdoptRules,
     ChangeAccess,
+    AdoptPolicy,
     /// The last: see [`CommandKind::ALL`].
     SetOwnership,
 }
@@ -80,6 +81,7 @@ impl CommandKind {
         CommandKind::EventsPublished,
         CommandKind::AdoptRules,
         CommandKind::ChangeAccess,
+        CommandKind::AdoptPolicy,
         CommandKind::SetOwnership,
     ];
 
@@ -114,6 +116,7 @@ impl CommandKind {
             Command::EventsPublished { .. } => CommandKind::EventsPublished,
             Command::AdoptRules { .. } => CommandKind::AdoptRules,
             Command::ChangeAccess(_) => CommandKind::ChangeAccess,
+            Command::AdoptPolicy(_) => CommandKind::AdoptPolicy,
             Command::SetOwnership { .. } => CommandKind::SetOwnership,
         }
     }
@@ -147,7 +150,8 @@ impl CommandKind {
             CommandKind::BeginTerm
             | CommandKind::Tick
             | CommandKind::EventsPublished
-            | CommandKind::AdoptRules => Origin::Leader,
+            | CommandKind::AdoptRules
+            | CommandKind::AdoptPolicy => Origin::Leader,
         }
     }
 
@@ -180,6 +184,7 @@ impl CommandKind {
             CommandKind::EventsPublished => "published",
             CommandKind::AdoptRules => "adopt-rules",
             CommandKind::ChangeAccess => "change-access",
+            CommandKind::AdoptPolicy => "adopt-policy",
             CommandKind::SetOwnership => "set-ownership",
         }
     }

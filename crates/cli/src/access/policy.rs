@@ -129,7 +129,7 @@ pub(super) async fn apply(args: &ApplyArgs, global: &Global) -> Result<ExitCode,
             expected_generation: Some(found.generation),
             end_sessions: false,
         };
-        generation = calls.change_access(request).await?;
+        generation = super::send(&calls, request).await?;
     }
     if global.output == Format::Table {
         let file = quoted(&args.file.to_string_lossy());

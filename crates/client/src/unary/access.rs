@@ -18,12 +18,15 @@ impl Unary {
         .await
     }
 
-    /// Gives the generation of the changed policy.
-    pub async fn change_access(&self, request: v1::ChangeAccessRequest) -> Result<u64, CallError> {
-        let answer = self.call_on(Duration::ZERO, request, |node, request| async move {
+    /// Gives the generation of the changed policy, and the groups that do not have it yet.
+    pub async fn change_access(
+        &self,
+        request: v1::ChangeAccessRequest,
+    ) -> Result<v1::ChangeAccessResponse, CallError> {
+        self.call_on(Duration::ZERO, request, |node, request| async move {
             AccessServiceClient::new(node).change_access(request).await
-        });
-        Ok(answer.await?.generation)
+        })
+        .await
     }
 
     /// What the node that answers knows of this client.

@@ -5,6 +5,7 @@ use alloc::string::String;
 
 use crate::model::access::change::ChangeAccess;
 use crate::model::access::identity::Identity;
+use crate::model::access::policy::Access;
 use crate::model::id::{
     ActorId, FenceToken, LogIndex, PublicSessionId, RequestId, SessionId, StreamId,
 };
@@ -111,6 +112,9 @@ pub enum Command {
     },
     /// An administrator changes who may do what. It is in force for all that follows in the log.
     ChangeAccess(Box<ChangeAccess>),
+    /// The policy of the root group, for another group. Without effect unless its generation is higher than that of the
+    /// group's own policy. Otherwise it is in force for all that follows in the log of this group.
+    AdoptPolicy(Box<Access>),
     /// From here on the group owns these slots and no others, as of this epoch of the map. Refused unless the epoch is
     /// higher than the one before.
     SetOwnership {

@@ -117,6 +117,11 @@ pub enum Event {
         /// Of the policy that is in force now.
         generation: u64,
     },
+    /// The group has adopted the policy of this generation from the root group. What follows in the same command came of
+    /// it. It is for the node itself: it is neither published nor watched.
+    PolicyAdopted {
+        generation: u64,
+    },
     /// The group owns these slots from here on, and no others. It is not for clients: it is neither published nor
     /// watched.
     OwnershipChanged {
@@ -137,6 +142,7 @@ impl Event {
             self,
             Event::WaitEnded { outcome: Outcome::Granted(_) | Outcome::GrantedAll(_), .. }
                 | Event::SessionEnding { .. }
+                | Event::PolicyAdopted { .. }
                 | Event::OwnershipChanged { .. }
         )
     }

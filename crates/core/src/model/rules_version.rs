@@ -30,8 +30,10 @@ impl RulesVersion {
     pub const SEVEN: RulesVersion = RulesVersion(7);
     /// One log entry ends a bounded number of the holds and waits of ended sessions.
     pub const EIGHT: RulesVersion = RulesVersion(8);
+    /// The table can adopt the policy of another group.
+    pub const NINE: RulesVersion = RulesVersion(9);
     /// The newest that this build knows.
-    pub const NEWEST: RulesVersion = RulesVersion::EIGHT;
+    pub const NEWEST: RulesVersion = RulesVersion::NINE;
 
     pub fn number(self) -> u8 {
         self.0

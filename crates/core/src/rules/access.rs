@@ -1,4 +1,4 @@
-//! `ChangeAccess`, and what the policy allows to the sessions.
+//! `ChangeAccess`, `AdoptPolicy`, and what the policy allows to the sessions.
 //!
 //! A session with an identity is checked here, in log order, so a change of the policy is in force for every command
 //! after it, and for every request that waits. The node at which a client is connected checks before that, with the
@@ -7,6 +7,8 @@
 //! * To give something up is always allowed: release, cancel, close. So is the retry of a request that has its answer.
 //! * A session whose identity may not connect any more is not kept alive by what it says. It ends within its TTL.
 //! * A request that waits is compared with the policy when its turn comes.
+//! * A group that adopts the policy of the root group does so in its own log. From there on all of this is true for the
+//!   adopted policy.
 //! * A change of the policy, or an intervention, needs the right to make it when it is applied. So an administrator who
 //!   was revoked cannot undo that with a change that was under way.
 
@@ -17,6 +19,7 @@ use alloc::vec::Vec;
 
 use crate::model::access::change::{AccessChange, ChangeAccess};
 use crate::model::access::identity::Identity;
+use crate::model::access::policy::Access;
 use crate::model::access::principal::Principal;
 use crate::model::access::verb::{Verb, Verbs};
 use crate::model::command::{
@@ -29,6 +32,7 @@ use crate::model::name::LockName;
 use crate::model::outcome::{Outcome, Rejection};
 use crate::model::rules_version::RulesVersion;
 use crate::state::access::Grants;
+use crate::state::session::Session;
 use crate::state::table::LockTable;
 use crate::state::wait::QueuePlace;
 
@@ -58,6 +62,7 @@ impl LockTable {
             Ok(generation) => generation,
             Err(refusal) => return Outcome::Rejected(Rejection::AccessRefused(refusal)),
         };
+        self.note_ended_sessions(&from, ends_strangers);
         events.push(Event::AccessChanged { change, generation });
         if ends_strangers || !from.is_empty() {
             let is_meant = |identity: &Identity| {
@@ -65,14 +70,42 @@ impl LockTable {
                     || (ends_strangers
                         && !self.access().allows_on_cluster(self.rules(), identity, Verb::Connect))
             };
-            let of_them = self
-                .session_map()
-                .iter()
-                .filter(|(_, session)| session.identity.as_deref().is_some_and(is_meant));
-            let ids: Vec<SessionId> = of_them.map(|(id, _)| *id).collect();
+            let ids = self.sessions_of(is_meant);
             ids.into_iter().for_each(|id| self.end_session(id, EndReason::Killed, events));
         }
         Outcome::AccessChanged { generation }
+    }
+
+    /// The policy of the root group becomes that of this group, unless this group has it already, or a later one. It also
+    /// ends the sessions that the changes ended which this group has missed.
+    pub(crate) fn adopt_policy(&mut self, policy: Access, events: &mut Vec<Event>) -> Outcome {
+        let own = self.access().generation();
+        #[cfg(feature = "planted")]
+        let takes_any = crate::planted::Bug::OlderPolicyAdopted.is_active();
+        #[cfg(not(feature = "planted"))]
+        let takes_any = false;
+        if policy.generation() <= own && !takes_any {
+            return Outcome::Done;
+        }
+        events.push(Event::PolicyAdopted { generation: policy.generation() });
+        self.replace_policy(policy);
+        #[cfg(feature = "planted")]
+        if crate::planted::Bug::AdoptionEndsNoSessions.is_active() {
+            return Outcome::Done;
+        }
+        let (policy, rules) = (self.access(), self.rules());
+        let ids = self.sessions_of(|identity| policy.has_ended_since(own, rules, identity));
+        ids.into_iter().for_each(|id| self.end_session(id, EndReason::Killed, events));
+        Outcome::Done
+    }
+
+    fn sessions_of(&self, is_meant: impl Fn(&Identity) -> bool) -> Vec<SessionId> {
+        if !self.has_identified_sessions() {
+            return Vec::new();
+        }
+        let is_meant = |session: &Session| session.identity.as_deref().is_some_and(&is_meant);
+        let sessions = self.session_map().iter().filter(|(_, session)| is_meant(session));
+        sessions.map(|(id, _)| *id).collect()
     }
 
     /// The principals from which something is taken by name.
@@ -147,6 +180,7 @@ impl LockTable {
             | Command::Tick
             | Command::EventsPublished { .. }
             | Command::AdoptRules { .. }
+            | Command::AdoptPolicy(_)
             | Command::SetOwnership { .. } => true,
             Command::Intervene(intervention) => may_intervene(grants, &intervention.action),
             Command::ChangeAccess(_) => grants.allow_cluster(Verb::Access),

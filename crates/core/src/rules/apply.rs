@@ -91,6 +91,7 @@ impl LockTable {
                 Outcome::Done
             }
             Command::ChangeAccess(change) => self.change_access(change, events),
+            Command::AdoptPolicy(policy) => self.adopt_policy(*policy, events),
             Command::SetOwnership { epoch, slots } => self.change_ownership(epoch, slots, events),
         }
     }

@@ -82,6 +82,7 @@ impl LockTable {
             | Command::Tick
             | Command::EventsPublished { .. }
             | Command::AdoptRules { .. }
+            | Command::AdoptPolicy(_)
             | Command::ChangeAccess(_)
             | Command::SetOwnership { .. } => Ok(()),
         }

@@ -14,6 +14,7 @@ mod usage;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
+use crate::model::access::policy::Access;
 use crate::model::event::EndReason;
 use crate::model::id::{LogIndex, PublicSessionId, RequestId, SessionId};
 use crate::model::limits::Limits;
@@ -22,7 +23,7 @@ use crate::model::publication::Publication;
 use crate::model::rules_version::RulesVersion;
 use crate::model::table_limits::TableLimits;
 use crate::model::time::LogicalTime;
-use crate::state::access::{Access, CompiledGrants};
+use crate::state::access::CompiledGrants;
 use crate::state::budget::{EntryBudget, SearchCost};
 use crate::state::deadlines::Deadlines;
 use crate::state::deferred::Deferred;

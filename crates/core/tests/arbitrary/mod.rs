@@ -5,10 +5,10 @@ use holdfast_core::command::{
     Policy, Terms,
 };
 use holdfast_core::{
-    AccessChange, ActorId, ChangeAccess, Command, FenceToken, Identity, LockName, LogIndex,
-    LogicalTime, MapEpoch, Pattern, Principal, PublicSessionId, Quota, QuotaSubject, RequestId,
-    RoleName, Rule, RulesVersion, SessionId, Slot, SlotSet, Span, StreamId, TokenId, TokenRecord,
-    Verb, Verbs,
+    Access, AccessChange, ActorId, ChangeAccess, Command, FenceToken, Identity, Limits, LockName,
+    LockTable, LogIndex, LogicalTime, MapEpoch, Pattern, Principal, PublicSessionId, Quota,
+    QuotaSubject, RequestId, RoleName, Rule, RulesVersion, SessionId, Slot, SlotSet, Span,
+    StreamId, TokenId, TokenRecord, Verb, Verbs,
 };
 use proptest::prelude::*;
 
@@ -49,14 +49,26 @@ pub(crate) fn command() -> impl Strategy<Value = Command> {
         2 => (0_u64..40, 0_u64..400, 0_u64..4).prop_map(|(through, index, term)| {
             Command::EventsPublished { through, index: LogIndex(index), term }
         }),
-        1 => prop_oneof![Just(RulesVersion::ONE), Just(RulesVersion::TWO), Just(RulesVersion::THREE), Just(RulesVersion::FOUR), Just(RulesVersion::FIVE), Just(RulesVersion::SIX), Just(RulesVersion::SEVEN), Just(RulesVersion::EIGHT)]
+        1 => prop_oneof![Just(RulesVersion::ONE), Just(RulesVersion::TWO), Just(RulesVersion::THREE), Just(RulesVersion::FOUR), Just(RulesVersion::FIVE), Just(RulesVersion::SIX), Just(RulesVersion::SEVEN), Just(RulesVersion::EIGHT), Just(RulesVersion::NINE)]
             .prop_map(|version| Command::AdoptRules { version }),
         3 => change_of_access().prop_map(Command::ChangeAccess),
+        3 => proptest::collection::vec(change_of_access(), 0..6)
+            .prop_map(|changes| Command::AdoptPolicy(Box::new(policy_of(changes)))),
         3 => (0_u64..40, slots()).prop_map(|(epoch, slots)| Command::SetOwnership {
             epoch: MapEpoch(epoch),
             slots,
         }),
     ]
+}
+
+/// The policy after these changes.
+fn policy_of(changes: Vec<Box<ChangeAccess>>) -> Access {
+    let mut table = LockTable::with_rules(Limits::default(), RulesVersion::NEWEST);
+    for (index, change) in (1..).zip(changes) {
+        let (index, change) = (LogIndex(index), Command::ChangeAccess(change));
+        table.apply(index, LogicalTime::ZERO, change, &mut Vec::new());
+    }
+    table.access().clone()
 }
 
 /// All slots, or all but those of some names.

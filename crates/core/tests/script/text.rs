@@ -92,6 +92,9 @@ pub(super) fn event_text(world: &World, event: &Event) -> String {
         Event::AccessChanged { change, generation } => {
             format!("{} changes the policy to generation {generation}", change.by)
         }
+        Event::PolicyAdopted { generation } => {
+            format!("the group adopts the policy of generation {generation}")
+        }
         Event::OwnershipChanged { epoch, slots } => {
             format!("the group owns {} slots at epoch {epoch}", slots.len())
         }

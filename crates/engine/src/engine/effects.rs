@@ -236,6 +236,7 @@ fn notify_streams<H: Host>(
         | Event::Reopened { .. }
         | Event::Intervened(_)
         | Event::AccessChanged { .. }
+        | Event::PolicyAdopted { .. }
         | Event::OwnershipChanged { .. }
         | Event::Thawed { .. } => {}
     }

@@ -13,7 +13,8 @@ use crate::effect::{Effect, Ticket};
 use crate::id::NodeId;
 
 /// The rules, and the first format of log entries that includes them; the newest first.
-const RULES_SINCE: [(RulesVersion, u32); 7] = [
+const RULES_SINCE: [(RulesVersion, u32); 8] = [
+    (RulesVersion::NINE, 10),
     (RulesVersion::EIGHT, 9),
     (RulesVersion::SEVEN, 8),
     (RulesVersion::SIX, 7),

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_proto::GROUPS_MAX;
-use holdfast_service::AuthMode;
 
 use super::check_error::{CheckError, CheckErrors, in_range};
 use super::{Address, NodeConfig, listen};
@@ -93,7 +92,6 @@ fn check_groups(config: &NodeConfig) -> Result<(), CheckError> {
     let excluded = [
         ("audit", config.audit.is_some()),
         ("kafka", config.kafka.is_some()),
-        ("auth.mode", config.auth.mode != AuthMode::Off),
         ("join", config.join),
     ];
     match excluded.into_iter().find(|(_, is_set)| *is_set && config.groups > 1) {

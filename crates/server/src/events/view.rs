@@ -127,7 +127,9 @@ impl EventView<'_> {
                 ..of_kind(EventKind::Unspecified)
             },
             // Neither a watch nor the audit shows it.
-            Event::OwnershipChanged { .. } => of_kind(EventKind::Unspecified),
+            Event::PolicyAdopted { .. } | Event::OwnershipChanged { .. } => {
+                of_kind(EventKind::Unspecified)
+            }
             Event::Thawed { prefix } => {
                 EventView { names: NamesView::One(prefix), ..of_kind(EventKind::Thawed) }
             }
@@ -213,7 +215,9 @@ pub(crate) fn kind(event: &Event) -> i32 {
         Event::Reopened { .. } => EventKind::Reopened,
         Event::Thawed { .. } => EventKind::Thawed,
         Event::AccessChanged { .. } => EventKind::AccessChanged,
-        Event::SessionEnding { .. } | Event::OwnershipChanged { .. } => EventKind::Unspecified,
+        Event::SessionEnding { .. }
+        | Event::PolicyAdopted { .. }
+        | Event::OwnershipChanged { .. } => EventKind::Unspecified,
         Event::Intervened(intervention) => match &intervention.action {
             Action::Freeze { .. } => EventKind::Frozen,
             _ => EventKind::Intervened,

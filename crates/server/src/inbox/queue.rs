@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use super::connection::WokenConnections;
 use super::input::Input;
 use super::leaderships::LeadershipWatch;
+use super::policy_generations::PolicyGenerations;
 use super::poller::{Poller, SocketEvents, Waker, poller};
 
 const INPUTS_MAX: usize = 16_384;
@@ -196,11 +197,17 @@ impl Backlog {
 pub(crate) struct ShardHandle {
     inbox: InboxSender,
     leadership: LeadershipWatch,
+    policy_generations: PolicyGenerations,
 }
 
 impl ShardHandle {
     pub(crate) fn new(inbox: InboxSender, leadership: LeadershipWatch) -> Self {
-        ShardHandle { inbox, leadership }
+        ShardHandle { inbox, leadership, policy_generations: PolicyGenerations::default() }
+    }
+
+    /// Which policy each group has here.
+    pub(crate) fn policy_generations(&self) -> &PolicyGenerations {
+        &self.policy_generations
     }
 
     /// Never blocks.

@@ -98,6 +98,7 @@ impl Kind {
             | Command::Tick
             | Command::EventsPublished { .. }
             | Command::AdoptRules { .. }
+            | Command::AdoptPolicy(_)
             | Command::ChangeAccess(_)
             | Command::SetOwnership { .. } => Kind::Internal,
         }

@@ -1,5 +1,7 @@
 //! `ShowAccess`, `ChangeAccess`, `WhoAmI`: who may do what.
 
+use std::time::Duration;
+
 use holdfast_core::{Outcome, RoleName};
 use holdfast_engine::{Query, ReadAnswer, ReadData};
 use holdfast_proto::failure::rejected;
@@ -11,7 +13,7 @@ use holdfast_proto::v1::{
 use holdfast_proto::{decode, encode};
 use holdfast_replica::GroupId;
 use holdfast_service::{Caller, Method};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tonic::{Request, Response, Status};
 
 use super::credentials::bind;
@@ -20,6 +22,11 @@ use super::reads::{self, ReadRequest};
 use super::route::Destination;
 use super::unary::CALL_TIMEOUT;
 use super::{Rpc, grpc};
+
+/// How long a change may take, with the time until all groups have it. After that the answer names the groups that do
+/// not have it yet. Less than a whole call may take.
+const ADOPTION_PATIENCE: Duration = Duration::from_secs(4);
+const _: () = assert!(ADOPTION_PATIENCE.as_millis() < CALL_TIMEOUT.as_millis());
 
 impl ReadRequest for ShowAccessRequest {
     const METHOD: Method = Method::ShowAccess;
@@ -45,14 +52,17 @@ pub(super) async fn change(
     let mut command = decode::change_access(request.clone(), &caller.on_behalf_of.to_string())?;
     bind(rpc.door.service(), &caller, &mut command);
     let command = rpc.door.admit(&caller, METHOD, command)?;
-    rpc.membership.groups.only_with_one("change the policy")?;
+    let begun = Instant::now();
     let carried_out = async {
         match rpc.destination(&caller, METHOD, GroupId::FIRST).await? {
             Destination::Here => {
                 let answer = rpc.door.call(GroupId::FIRST, command, None).await?;
                 match answer.result {
                     Ok(Outcome::AccessChanged { generation }) => {
-                        Ok(ChangeAccessResponse { generation })
+                        let patience = ADOPTION_PATIENCE.saturating_sub(begun.elapsed());
+                        let behind = rpc.door.groups_behind(generation, patience).await;
+                        let groups_behind = behind.into_iter().map(|group| group.0).collect();
+                        Ok(ChangeAccessResponse { generation, groups_behind })
                     }
                     Ok(Outcome::Rejected(rejection)) => Err(rejected(rejection)),
                     Ok(_) => Err(bug("a change of the policy was answered as something else")),

@@ -116,6 +116,11 @@ impl Door {
         self.shard.watch_leadership(group)
     }
 
+    /// Waits until all groups have this generation of the policy, and returns those that do not have it in time.
+    pub(super) async fn groups_behind(&self, generation: u64, patience: Duration) -> Vec<GroupId> {
+        self.shard.policy_generations().groups_behind(generation, patience).await
+    }
+
     /// Which group owns which slots, and where each of them is led. None if there is one group.
     pub(super) fn group_map(&self) -> Option<GroupMap> {
         let leader_of = |group| self.membership.client_address(self.leadership(group).leader);

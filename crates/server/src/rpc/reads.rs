@@ -151,6 +151,8 @@ fn scope(rpc: &Rpc, query: &Query, part: Option<GroupId>) -> Result<Scope, Failu
         }
         // For the efficiency tier, which follows the root group.
         Query::Confirm { .. } | Query::Admit { .. } => return Ok(Scope::One(GroupId::FIRST)),
+        // The root group has the policy, and the others adopt it.
+        Query::Access => return Ok(Scope::One(GroupId::FIRST)),
         Query::List { .. }
         | Query::SearchLocks { .. }
         | Query::Sessions { .. }
@@ -158,7 +160,6 @@ fn scope(rpc: &Rpc, query: &Query, part: Option<GroupId>) -> Result<Scope, Failu
             return Ok(Scope::every(rpc, part));
         }
         Query::Owners(_) => "find the owners of sessions",
-        Query::Access => "show the policy",
         Query::Snapshot => "save a snapshot",
     };
     groups.only_with_one(what).map(|()| Scope::One(GroupId::FIRST))

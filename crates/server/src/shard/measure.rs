@@ -119,6 +119,7 @@ pub(super) fn event(metrics: &Metrics, at: LogicalTime, event: &Event) {
         | Event::Proclaimed { .. }
         | Event::Reopened { .. }
         | Event::AccessChanged { .. }
+        | Event::PolicyAdopted { .. }
         | Event::OwnershipChanged { .. }
         | Event::Thawed { .. } => {}
     }

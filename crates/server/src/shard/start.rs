@@ -28,7 +28,7 @@ use crate::efficiency_tier::EfficiencyTier;
 use crate::events::EventRings;
 use crate::groups::Groups;
 use crate::identity;
-use crate::inbox::{Inbox, InboxSender, Leaderships, ROOM};
+use crate::inbox::{Inbox, InboxSender, Leaderships, PolicyGenerations, ROOM};
 use crate::loop_watchdog::LoopWatchdog;
 use crate::membership::Membership;
 use crate::metrics::Metrics;
@@ -79,6 +79,8 @@ pub(crate) struct Channels {
     pub(crate) traces: Option<Arc<Traces>>,
     /// Where the shard publishes who may do what.
     pub(crate) policy: Arc<PolicyInForce>,
+    /// Where it publishes which policy each group has.
+    pub(crate) policy_generations: PolicyGenerations,
     /// Where the shard publishes who the members are.
     pub(crate) membership: Arc<Membership>,
     /// The first members.
@@ -172,6 +174,7 @@ impl Shard {
             metrics: channels.metrics,
             traces: channels.traces,
             policy: channels.policy,
+            policy_generations: channels.policy_generations,
             levels: Levels::default(),
             snapshot_times: SnapshotTimes::default(),
             digests: Digests::default(),

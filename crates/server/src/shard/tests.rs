@@ -91,6 +91,7 @@ impl Bench {
         let memory = Arc::new(EfficiencyTier::new());
         let channels = Channels {
             policy: Arc::default(),
+            policy_generations: handle.policy_generations().clone(),
             inbox,
             inbox_sender,
             leadership,

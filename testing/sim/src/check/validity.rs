@@ -125,6 +125,7 @@ pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
                 | Event::Proclaimed { .. }
                 | Event::Reopened { .. }
                 | Event::AccessChanged { .. }
+                | Event::PolicyAdopted { .. }
                 | Event::OwnershipChanged { .. }
                 | Event::Thawed { .. } => continue,
             };

@@ -243,6 +243,7 @@ impl Account {
             }
             // The commands of the model have no identities.
             Event::AccessChanged { .. } => return Err(String::from("the policy was changed")),
+            Event::PolicyAdopted { .. } => return Err(String::from("a policy was adopted")),
             Event::OwnershipChanged { .. } => return Err(String::from("slots were taken")),
             // The sessions of the model are small.
             Event::SessionEnding { .. } => return Err(String::from("a session ends in parts")),

@@ -74,6 +74,7 @@ impl Command {
             | Command::Tick
             | Command::EventsPublished { .. }
             | Command::AdoptRules { .. }
+            | Command::AdoptPolicy(_)
             | Command::SetOwnership { .. } => Ok(()),
             Command::ChangeAccess(change) => check_change_of_access(change, limits),
         }
@@ -83,6 +84,7 @@ impl Command {
     /// command. A leader proposes to adopt a version only when every member can read its log entries.
     pub fn rules_needed(&self) -> RulesVersion {
         match self {
+            Command::AdoptPolicy(_) => RulesVersion::NINE,
             Command::SetOwnership { .. } => RulesVersion::SEVEN,
             Command::Intervene(Intervention { identity: Some(_), .. }) => RulesVersion::FIVE,
             Command::ChangeAccess(change) if change.sets_quotas() => RulesVersion::SIX,
@@ -182,6 +184,7 @@ impl Command {
             | Command::Tick
             | Command::EventsPublished { .. }
             | Command::AdoptRules { .. }
+            | Command::AdoptPolicy(_)
             | Command::ChangeAccess(_)
             | Command::SetOwnership { .. } => None,
         }

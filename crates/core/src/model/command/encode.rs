@@ -10,6 +10,7 @@ use super::{
 };
 use crate::model::access::change::ChangeAccess;
 use crate::model::access::identity::Identity;
+use crate::model::access::policy::Access;
 use crate::model::codec::{DecodeError, Reader, Sink};
 use crate::model::id::{
     ActorId, FenceToken, LogIndex, PublicSessionId, RequestId, SessionId, StreamId,
@@ -47,6 +48,7 @@ const INTERVENE_AS: u8 = 23;
 /// Followed by the identity, unlike [`CHANGE_ACCESS`].
 const CHANGE_ACCESS_AS: u8 = 24;
 const SET_OWNERSHIP: u8 = 25;
+const ADOPT_POLICY: u8 = 26;
 
 impl Command {
     pub(crate) fn encode(&self, sink: &mut impl Sink) {
@@ -150,6 +152,10 @@ impl Command {
                 change.write(sink);
                 write_identity(change.identity.as_deref(), sink);
             }
+            Command::AdoptPolicy(policy) => {
+                sink.u8(ADOPT_POLICY);
+                policy.write(sink, RulesVersion::NINE);
+            }
             Command::SetOwnership { epoch, slots } => {
                 sink.u8(SET_OWNERSHIP);
                 sink.varint(epoch.0);
@@ -249,6 +255,9 @@ impl Command {
                 epoch: MapEpoch(reader.varint()?),
                 slots: SlotSet::read(reader)?,
             },
+            ADOPT_POLICY if version >= 10 => {
+                Command::AdoptPolicy(Box::new(Access::read(reader, RulesVersion::NINE)?))
+            }
             tag => return Err(DecodeError::UnknownTag { what: "command", tag }),
         })
     }

@@ -1,13 +1,21 @@
 //! Properties of the policy, against a reading of its rules that takes no shortcut.
 
+use alloc::collections::BTreeSet;
 use alloc::string::{String, ToString};
 use alloc::vec;
+use alloc::vec::Vec;
 
 use proptest::collection::{btree_map, btree_set, vec as list};
 use proptest::prelude::*;
 
 use super::*;
+use crate::model::access::change::{AccessChange, AccessRefusal, TokenId, TokenRecord};
+use crate::model::access::policy::NOTE_BYTES_MAX;
+use crate::model::access::principal::Principal;
+use crate::model::access::quota::{Quota, QuotaSubject};
+use crate::model::access::role::{BuiltInRole, RULES_PER_ROLE_MAX};
 use crate::model::access::verb::Scope;
+use crate::model::codec::Reader;
 
 const NAMES: [&str; 6] = ["a", "a/", "a/b", "a/bc", "b", "é"];
 const PATTERNS: [&str; 6] = ["*", "a*", "a/*", "a/b", "b", "é*"];

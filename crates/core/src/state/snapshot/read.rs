@@ -5,6 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::{DEFERRED_PREFIX, DEFERRED_QUEUE, hold, session, wait};
+use crate::model::access::policy::Access;
 use crate::model::codec::{DecodeError, Reader, in_order};
 use crate::model::id::{LogIndex, RequestId, SessionId};
 use crate::model::name::LockName;
@@ -12,7 +13,6 @@ use crate::model::publication::Publication;
 use crate::model::rules_version::RulesVersion;
 use crate::model::table_limits::TableLimits;
 use crate::model::time::LogicalTime;
-use crate::state::access::Access;
 use crate::state::deadlines::Due;
 use crate::state::deferred::Promotion;
 use crate::state::ended_sessions::End;

@@ -1,11 +1,15 @@
 //! The policy, and what it allows to a session.
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 
 use crate::model::access::change::{AccessChange, AccessRefusal};
 use crate::model::access::identity::Identity;
+use crate::model::access::policy::Access;
+use crate::model::access::principal::Principal;
 use crate::model::id::SessionId;
+use crate::model::rules_version::RulesVersion;
 use crate::state::access::Grants;
 use crate::state::table::LockTable;
 
@@ -26,6 +30,30 @@ impl LockTable {
         }
         self.compiled_grants.forget();
         Ok(self.access.generation())
+    }
+
+    /// The latest change ended these sessions. A group that adopts the policy ends them, too.
+    pub(crate) fn note_ended_sessions(&mut self, of: &BTreeSet<Principal>, of_strangers: bool) {
+        if self.rules >= RulesVersion::NINE {
+            self.access.note_ended_sessions(of.iter().cloned(), of_strangers);
+        }
+    }
+
+    pub(crate) fn replace_policy(&mut self, policy: Access) {
+        let before = core::mem::replace(&mut self.access, policy);
+        if before.quotas() != self.access.quotas() {
+            self.count_usage_again();
+        }
+        #[cfg(feature = "planted")]
+        if crate::planted::Bug::StaleGrantsAfterAdoption.is_active() {
+            return;
+        }
+        self.compiled_grants.forget();
+    }
+
+    /// Whether anything is checked at all.
+    pub(crate) fn has_identified_sessions(&self) -> bool {
+        self.identified_sessions > 0
     }
 
     /// What the identity may do now.

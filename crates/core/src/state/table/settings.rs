@@ -56,6 +56,9 @@ impl LockTable {
 
     /// Rules never go back.
     pub(crate) fn set_rules(&mut self, rules: RulesVersion) {
+        if self.rules < RulesVersion::NINE && rules >= RulesVersion::NINE {
+            self.access.forget_ended_sessions();
+        }
         self.rules = self.rules.max(rules);
         self.compiled_grants.forget();
     }

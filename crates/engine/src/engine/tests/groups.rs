@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use holdfast_core::command::{Acquire, Call, Mode, OpenSession, Owner, Terms};
 use holdfast_core::{
-    ActorId, Command, Limits, LockName, LockTable, MapEpoch, Outcome, PublicSessionId, RequestId,
-    RulesVersion, SessionId, SlotSet, Span, StreamId,
+    AccessChange, ActorId, ChangeAccess, Command, Limits, LockName, LockTable, MapEpoch, Outcome,
+    Principal, PublicSessionId, RequestId, RoleName, RulesVersion, SessionId, SlotSet, Span,
+    StreamId,
 };
 use holdfast_replica::{
     ClusterId, Durable, GroupId, GroupRestoreOptions, Member, MembershipChange, NodeId, Replica,
@@ -531,4 +532,117 @@ fn known_members_are_reported_to_all_groups() {
             membership.members[&node].peer_address == "here:1"
         })
     });
+}
+
+/// A cluster whose groups all follow the newest rules.
+fn with_newest_rules(nodes: u64, groups: u32) -> Cluster {
+    let mut cluster = Cluster::new(nodes, groups);
+    let all: Vec<NodeId> = cluster.nodes.keys().copied().collect();
+    for node in cluster.nodes.values_mut() {
+        all.iter().for_each(|id| node.engine.peer_identified(*id, Member::default(), u32::MAX));
+    }
+    cluster.run_until(|cluster| {
+        cluster.nodes.values().all(|node| {
+            let mut replicas = node.engine.replicas();
+            replicas.all(|(_, replica)| replica.table().rules() == RulesVersion::NEWEST)
+        })
+    });
+    cluster
+}
+
+/// Makes one change of the policy in the root group.
+fn grant(cluster: &mut Cluster, role: &str) {
+    let leader = cluster.leader(FIRST).unwrap();
+    let principal = Principal::parse("cert:alice").unwrap();
+    let grant = AccessChange::Grant { principal, role: RoleName::parse(role).unwrap() };
+    let change = Command::ChangeAccess(Box::new(ChangeAccess {
+        by: "cert:root".into(),
+        identity: None,
+        expected: None,
+        changes: [grant].into(),
+        end_sessions: false,
+    }));
+    cluster.node(leader).engine.call(FIRST, change, 0, None);
+}
+
+/// Whether the group has the policy of this generation on all nodes.
+fn has_policy(cluster: &Cluster, group: GroupId, generation: u64) -> bool {
+    cluster.nodes.values().all(|node| {
+        let table = node.engine.replica(group).unwrap().table();
+        table.access().generation() == generation
+    })
+}
+
+#[test]
+fn every_group_adopts_the_policy_of_the_root_group() {
+    let mut cluster = with_newest_rules(3, 3);
+    // The leaders of the root group and of another one are on different nodes.
+    cluster.node(NodeId(1)).engine.hand_over(SECOND, Some(NodeId(2)), 0);
+    cluster.run_until(|cluster| cluster.leader(SECOND) == Some(NodeId(2)));
+    grant(&mut cluster, "user");
+    cluster.run_until(|cluster| {
+        [FIRST, SECOND, THIRD].iter().all(|group| has_policy(cluster, *group, 1))
+    });
+    let policy = |group| cluster.nodes[&NodeId(3)].engine.replica(group).unwrap().table().access();
+    assert_eq!([policy(SECOND), policy(THIRD)], [policy(FIRST); 2]);
+    // Each has proposed it once.
+    let applied = [SECOND, THIRD].map(|group| cluster.applied(NodeId(3), group));
+    cluster.run_for(Duration::from_secs(5));
+    assert_eq!(applied, [SECOND, THIRD].map(|group| cluster.applied(NodeId(3), group)));
+}
+
+#[test]
+fn a_group_without_a_quorum_adopts_the_policy_when_it_has_a_leader_again() {
+    let mut cluster = with_newest_rules(3, 3);
+    cluster.cut.insert(SECOND);
+    cluster.run_until(|cluster| cluster.leader(SECOND).is_none());
+    grant(&mut cluster, "user");
+    grant(&mut cluster, "reader");
+    cluster.run_until(|cluster| has_policy(cluster, THIRD, 2));
+    cluster.run_for(Duration::from_secs(2));
+    assert!(has_policy(&cluster, SECOND, 0));
+    cluster.cut.clear();
+    cluster.run_until(|cluster| has_policy(cluster, SECOND, 2));
+}
+
+/// A leader proposes a policy whose entry is lost with its leadership. The next leader proposes it again.
+#[test]
+fn a_policy_that_was_proposed_in_vain_is_proposed_again() {
+    let mut cluster = with_newest_rules(3, 2);
+    cluster.run_for(Duration::from_secs(1));
+    // The root group commits while messages of the other one are lost: its leader has not stepped down yet.
+    cluster.cut.insert(SECOND);
+    grant(&mut cluster, "user");
+    cluster.run_until(|cluster| has_policy(cluster, FIRST, 1));
+    assert_eq!(cluster.leader(SECOND), Some(NodeId(1)));
+    let last = |cluster: &Cluster| {
+        cluster.nodes[&NodeId(1)].engine.replica(SECOND).unwrap().progress().last_index
+    };
+    assert!(last(&cluster) > cluster.applied(NodeId(1), SECOND), "it is proposed");
+    cluster.run_until(|cluster| cluster.leader(SECOND).is_none());
+    cluster.cut.clear();
+    cluster.run_until(|cluster| has_policy(cluster, SECOND, 1));
+}
+
+#[test]
+fn a_single_node_has_the_policy_in_all_groups_after_one_turn() {
+    let mut cluster = with_newest_rules(1, 3);
+    grant(&mut cluster, "user");
+    cluster.step();
+    assert!([FIRST, SECOND, THIRD].iter().all(|group| has_policy(&cluster, *group, 1)));
+}
+
+/// Older builds say nothing of ended sessions, and cannot read the entry.
+#[test]
+fn no_policy_is_proposed_before_the_rules_are_adopted() {
+    let mut cluster = Cluster::new(1, 2);
+    // Formats up to that of rules 8.
+    cluster.node(NodeId(1)).engine.peer_identified(NodeId(1), Member::default(), 9);
+    cluster.run_until(|cluster| root_table(cluster).rules() == RulesVersion::EIGHT);
+    grant(&mut cluster, "user");
+    cluster.run_until(|cluster| has_policy(cluster, FIRST, 1));
+    cluster.run_for(Duration::from_secs(1));
+    assert!(has_policy(&cluster, SECOND, 0));
+    cluster.node(NodeId(1)).engine.peer_identified(NodeId(1), Member::default(), 10);
+    cluster.run_until(|cluster| has_policy(cluster, SECOND, 1));
 }

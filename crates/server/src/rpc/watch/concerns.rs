@@ -21,7 +21,9 @@ pub(super) fn concerns(event: &Event, watched: &Scope) -> bool {
         // For the audit.
         Event::AccessChanged { .. } => false,
         // For no client.
-        Event::SessionEnding { .. } | Event::OwnershipChanged { .. } => false,
+        Event::SessionEnding { .. }
+        | Event::PolicyAdopted { .. }
+        | Event::OwnershipChanged { .. } => false,
         // The grant is told by itself.
         Event::WaitEnded { outcome: Outcome::Granted(_) | Outcome::GrantedAll(_), .. } => false,
         Event::Refused { names, .. } | Event::WaitEnded { names, .. } => {

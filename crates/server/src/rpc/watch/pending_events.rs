@@ -149,6 +149,7 @@ fn approximate_bytes(event: &Event) -> usize {
         Event::SessionOpened { .. }
         | Event::SessionEnded { .. }
         | Event::SessionEnding { .. }
+        | Event::PolicyAdopted { .. }
         | Event::OwnershipChanged { .. }
         | Event::Thawed { .. } => 0,
     };

@@ -84,6 +84,7 @@ impl SnapshotExtent {
             | Event::SessionEnding { .. }
             | Event::Intervened(_)
             | Event::AccessChanged { .. }
+            | Event::PolicyAdopted { .. }
             | Event::OwnershipChanged { .. }
             | Event::Thawed { .. } => index <= self.start().index,
         }
