@@ -194,3 +194,17 @@ async fn load(calls: &Unary) -> Result<Policy, Problem> {
 fn parse_principal(text: &str) -> Result<Principal, String> {
     Principal::parse(text).map_err(|error| error.to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::not_everywhere;
+
+    #[test]
+    fn a_change_that_some_groups_lack_is_told_with_their_numbers() {
+        assert_eq!(not_everywhere(3, &[]), None);
+        let one = not_everywhere(3, &[2]).unwrap();
+        assert!(one.contains("(generation 3), but group 2 has not adopted it yet"), "{one}");
+        let two = not_everywhere(3, &[2, 4]).unwrap();
+        assert!(two.contains("groups 2, 4 have not adopted it yet"), "{two}");
+    }
+}

@@ -64,8 +64,13 @@ impl Coverage {
         let is_sent = |command: &CommandKind| command.origin() != Origin::UnaryCall;
         // Groups that are founded beside others adopt rules in their first seconds, if at all.
         let cannot_meet = (FaultKind::GroupQuorumLoss, CommandKind::AdoptRules);
+        // Nor is a policy adopted where there is one group.
+        let needs_one_group = |fault| FaultKind::possible(&[fault], 2).is_empty();
+        let can_meet = |(fault, command): &(FaultKind, CommandKind)| {
+            *command != CommandKind::AdoptPolicy || !needs_one_group(*fault)
+        };
         pairs
-            .filter(|pair| *pair != cannot_meet && is_sent(&pair.1))
+            .filter(|pair| *pair != cannot_meet && can_meet(pair) && is_sent(&pair.1))
             .filter(|(fault, command)| self.count(*fault, *command) == 0)
             .collect()
     }

@@ -7,10 +7,12 @@
 //! * [`Replicated`]: what the lock tables did, entry by entry. Only the simulation sees it.
 
 use std::collections::BTreeMap;
-use std::ops::RangeInclusive;
+use std::ops::{Bound, RangeInclusive};
 
 use holdfast_core::command::{Action, Member, Mode, Policy, Terms};
-use holdfast_core::{ActorId, FenceToken, LockName, MapEpoch, PublicSessionId, RequestId, SlotSet};
+use holdfast_core::{
+    ActorId, ChangeAccess, FenceToken, LockName, MapEpoch, PublicSessionId, RequestId, SlotSet,
+};
 use holdfast_core::{EndReason, Event, Grant, LogIndex, LogicalTime, Outcome, SessionId, Span};
 use holdfast_replica::NodeId;
 
@@ -39,6 +41,8 @@ pub struct History {
     pub beginning: Option<Beginning>,
     /// The slots of a group that was founded beside others. None if it owned all slots when it began.
     pub founding: Option<(MapEpoch, SlotSet)>,
+    /// For a group beside the root group: the changes of the policy there, by the generations that they made.
+    pub changes_in_root: BTreeMap<u64, ChangeAccess>,
     /// When the network was so slow that a commit took long although there was a leader.
     pub slow: Vec<SlowSpan>,
     /// When leaders waited for their disks, because these were slow or full.
@@ -213,9 +217,34 @@ pub struct Take {
 }
 
 impl History {
+    /// The changes of the policy that the log tells, by the generations that they made.
+    pub(crate) fn changes_of_policy(&self) -> BTreeMap<u64, ChangeAccess> {
+        let change = |replicated: &Replicated| match &replicated.what {
+            Happening::Event(Event::AccessChanged { change, generation }) => {
+                Some((*generation, (**change).clone()))
+            }
+            _ => None,
+        };
+        self.replicated.iter().filter_map(change).collect()
+    }
+
+    /// The changes that a group makes its own when it adopts a later generation of the root group's policy.
+    pub(crate) fn adopted_changes(
+        &self,
+        from: u64,
+        to: u64,
+    ) -> impl Iterator<Item = &ChangeAccess> {
+        let skipped = (Bound::Excluded(from.min(to)), Bound::Included(to));
+        self.changes_in_root.range(skipped).map(|(_, change)| change)
+    }
+
     pub(crate) fn policy_changes(&self) -> bool {
-        let is_change =
-            |what: &Happening| matches!(what, Happening::Event(Event::AccessChanged { .. }));
+        let is_change = |what: &Happening| {
+            matches!(
+                what,
+                Happening::Event(Event::AccessChanged { .. } | Event::PolicyAdopted { .. })
+            )
+        };
         self.replicated.iter().any(|replicated| is_change(&replicated.what))
     }
 }

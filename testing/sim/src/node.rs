@@ -93,7 +93,7 @@ impl Build {
     pub(crate) fn log_version(self) -> u32 {
         match self {
             Build::Old => 2,
-            Build::New => 9,
+            Build::New => 10,
         }
     }
 }

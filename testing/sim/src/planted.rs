@@ -109,6 +109,15 @@ const GROUPS_APART: &[FaultKind] = &[
     FaultKind::PausedClient,
 ];
 
+/// Rights that come and go while groups lose their leaders, so that these adopt the policy late.
+const POLICY_OF_GROUPS: &[FaultKind] = &[
+    FaultKind::Revocation,
+    FaultKind::Revocation,
+    FaultKind::Revocation,
+    FaultKind::GroupQuorumLoss,
+    FaultKind::LeaderTransfer,
+];
+
 /// Slots that come and go in one of several groups.
 const SLOTS_OF_GROUPS: &[FaultKind] =
     &[FaultKind::SlotsTaken, FaultKind::SlotsTaken, FaultKind::GroupQuorumLoss];
@@ -249,6 +258,10 @@ mutants! {
     "lost-group-ends-all-streams" in "engine/engine/effects.rs": Engine(engine::LostGroupEndsAllStreams) under GROUPS_APART;
     "lost-group-forgets-other-callers" in "engine/engine/effects.rs": Engine(engine::LostGroupForgetsOtherCallers) under GROUPS_APART;
     "lost-group-stops-others" in "engine/engine/inputs.rs": Engine(engine::LostGroupStopsOthers) under GROUPS_APART;
+    "older-policy-adopted" in "core/rules/access.rs": Core(core::OlderPolicyAdopted) under POLICY_OF_GROUPS;
+    "stale-grants-after-adoption" in "core/state/table/access.rs": Core(core::StaleGrantsAfterAdoption) under POLICY_OF_GROUPS;
+    "adoption-ends-no-sessions" in "core/rules/access.rs": Core(core::AdoptionEndsNoSessions) under POLICY_OF_GROUPS;
+    "policy-not-offered" in "engine/engine/policy.rs": Engine(engine::PolicyNotOffered) under POLICY_OF_GROUPS;
     "expiry-keeps-bytes" in "core/rules/teardown.rs": Core(core::ExpiryKeepsBytes);
     "rules-before-all-read-them" in "replica/replica/rules.rs": Replica(replica::RulesBeforeAllReadThem);
     "rules-of-the-build" in "replica/replica/rules.rs": Replica(replica::RulesOfTheBuild);

@@ -53,6 +53,10 @@ pub fn run_with(seed: u64, options: Options) -> RunReport {
     let mut violations = std::mem::take(&mut world.recorder.violations);
     let promises = promises(&world);
     let mut operations = 0;
+    let changes_in_root = world.recorder.root_history().changes_of_policy();
+    for recorder in world.recorder.all().skip(1) {
+        recorder.history.changes_in_root.clone_from(&changes_in_root);
+    }
     for recorder in world.recorder.all() {
         operations += judge(recorder, &promises, &mut violations);
     }

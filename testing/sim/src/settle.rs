@@ -121,8 +121,24 @@ impl World {
 
     /// In what the replicas of members differ.
     fn disagreement(&self) -> Option<String> {
-        self.groups().find_map(|group| {
+        let disagreement = self.groups().find_map(|group| {
             self.disagreement_in(group).map(|what| format!("group {group}: {what}"))
+        });
+        disagreement.or_else(|| self.policy_not_adopted())
+    }
+
+    /// A group that follows another policy than the root group.
+    fn policy_not_adopted(&self) -> Option<String> {
+        self.members().find_map(|node| {
+            let root = node.replica(GroupId::FIRST)?.table();
+            let newest = RulesVersion::NEWEST;
+            let differs = self.groups().find(|group| {
+                node.replica(*group).is_some_and(|replica| {
+                    let rules = replica.table().rules().min(root.rules());
+                    rules == newest && replica.table().access() != root.access()
+                })
+            })?;
+            Some(format!("group {differs} has not adopted the policy at node {}", node.id))
         })
     }
 

@@ -62,7 +62,7 @@ pub(crate) fn command() -> impl Strategy<Value = Command> {
 }
 
 /// The policy after these changes.
-fn policy_of(changes: Vec<Box<ChangeAccess>>) -> Access {
+fn policy_of(changes: impl IntoIterator<Item = Box<ChangeAccess>>) -> Access {
     let mut table = LockTable::with_rules(Limits::default(), RulesVersion::NEWEST);
     for (index, change) in (1..).zip(changes) {
         let (index, change) = (LogIndex(index), Command::ChangeAccess(change));

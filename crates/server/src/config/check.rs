@@ -248,6 +248,15 @@ mod tests {
     }
 
     #[test]
+    fn several_groups_can_demand_credentials_and_cannot_be_joined_yet() {
+        let mut config = example();
+        (config.groups, config.auth.mode) = (4, AuthMode::Required);
+        assert_eq!(check(&config), Ok(()));
+        config.join = true;
+        assert!(check(&config).unwrap_err().to_string().starts_with("join cannot be used"));
+    }
+
+    #[test]
     fn no_address_is_used_twice() {
         let words = refusal(|config| config.nodes[1].peer = config.nodes[0].client.clone());
         assert_eq!(

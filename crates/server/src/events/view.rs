@@ -126,10 +126,12 @@ impl EventView<'_> {
                 reason: end_reason(*reason),
                 ..of_kind(EventKind::Unspecified)
             },
-            // Neither a watch nor the audit shows it.
-            Event::PolicyAdopted { .. } | Event::OwnershipChanged { .. } => {
-                of_kind(EventKind::Unspecified)
-            }
+            // Neither a watch nor the audit shows these two. A history tells with the first one why sessions ended.
+            Event::PolicyAdopted { generation } => EventView {
+                detail: format!("the policy has generation {generation}"),
+                ..of_kind(EventKind::Unspecified)
+            },
+            Event::OwnershipChanged { .. } => of_kind(EventKind::Unspecified),
             Event::Thawed { prefix } => {
                 EventView { names: NamesView::One(prefix), ..of_kind(EventKind::Thawed) }
             }

@@ -11,6 +11,7 @@ pub(crate) mod secured;
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
+use holdfast_cluster_kit::Wire;
 use holdfast_proto::SessionId;
 use holdfast_proto::v1::lock_service_client::LockServiceClient;
 use holdfast_proto::v1::{
@@ -60,6 +61,24 @@ impl Cluster {
         cluster
     }
 
+    /// As [`Cluster::start_with`]. What the other nodes send to this one goes through the wire.
+    pub(crate) async fn start_behind_wire(
+        count: usize,
+        change: impl Fn(&mut NodeConfig),
+        index: usize,
+    ) -> (Cluster, Wire) {
+        let (dir, mut configs) = Cluster::configure(count, change);
+        let listens = configs[index].nodes[index].peer.clone();
+        let wire = Wire::to(&listens.to_string()).await.unwrap();
+        for config in &mut configs {
+            config.nodes[index].peer = Address::new(wire.address()).unwrap();
+        }
+        configs[index].listen.peer = Some(listens);
+        let cluster = Cluster::launch(dir, configs, |_| Service::default()).await;
+        cluster.serving().await;
+        (cluster, wire)
+    }
+
     /// Started; perhaps not all of them can serve.
     pub(crate) async fn start_without_waiting(
         count: usize,
@@ -73,6 +92,12 @@ impl Cluster {
         change: impl Fn(&mut NodeConfig),
         service: impl Fn(&NodeConfig) -> Service,
     ) -> Cluster {
+        let (dir, configs) = Cluster::configure(count, change);
+        Cluster::launch(dir, configs, service).await
+    }
+
+    /// Nothing is started yet.
+    fn configure(count: usize, change: impl Fn(&mut NodeConfig)) -> (TempDir, Vec<NodeConfig>) {
         let dir = tempfile::tempdir().unwrap();
         let mut configs = NodeConfig::dev_cluster(count, dir.path(), 1_000).unwrap();
         let addresses = free_addresses(3 * count);
@@ -85,6 +110,14 @@ impl Cluster {
                 }
             }
         }
+        (dir, configs)
+    }
+
+    async fn launch(
+        dir: TempDir,
+        configs: Vec<NodeConfig>,
+        service: impl Fn(&NodeConfig) -> Service,
+    ) -> Cluster {
         let mut nodes = Vec::new();
         for config in &configs {
             let service = service(config);

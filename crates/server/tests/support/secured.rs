@@ -1,5 +1,6 @@
 //! A cluster that demands credentials, with an administrator.
 
+use holdfast_cluster_kit::Wire;
 use holdfast_core::Verb as Right;
 use holdfast_proto::AccessToken;
 use holdfast_proto::plain;
@@ -56,19 +57,34 @@ pub(crate) fn request(changes: Vec<Change>) -> v1::ChangeAccessRequest {
     v1::ChangeAccessRequest { changes: changes.collect(), ..Default::default() }
 }
 
+fn secured(change: impl Fn(&mut NodeConfig)) -> impl Fn(&mut NodeConfig) {
+    move |config| {
+        config.auth.mode = AuthMode::Required;
+        // Leaders change when a test wants it, and not because the machine is busy.
+        config.election_ticks = 60;
+        change(config);
+    }
+}
+
 impl Secured {
     pub(crate) async fn start() -> Secured {
         Secured::start_with(|_| ()).await
     }
 
     pub(crate) async fn start_with(change: impl Fn(&mut NodeConfig)) -> Secured {
-        let cluster = Cluster::start_with(3, |config| {
-            config.auth.mode = AuthMode::Required;
-            // Leaders change when a test wants it, and not because the machine is busy.
-            config.election_ticks = 60;
-            change(config);
-        });
-        let cluster = cluster.await;
+        Secured::with_administrator(Cluster::start_with(3, secured(change)).await).await
+    }
+
+    /// As [`Secured::start_with`]. What the other nodes send to this one goes through the wire.
+    pub(crate) async fn start_behind_wire(
+        change: impl Fn(&mut NodeConfig),
+        index: usize,
+    ) -> (Secured, Wire) {
+        let (cluster, wire) = Cluster::start_behind_wire(3, secured(change), index).await;
+        (Secured::with_administrator(cluster).await, wire)
+    }
+
+    async fn with_administrator(cluster: Cluster) -> Secured {
         let bootstrap = bootstrap_token(&cluster.configs[0].data_dir).unwrap().to_secret_text();
         let (admin, put) = new_token("root");
         // Rules are adopted when all nodes have met.

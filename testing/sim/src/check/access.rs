@@ -1,11 +1,14 @@
 //! Nothing is granted to a principal that may not have it, in the order of the log: not at once, not after a wait, and
-//! not as a part of an acquire-all. The account of the policy is kept here by hand, from the changes that the log tells.
+//! not as a part of an acquire-all. If a change of the policy ends sessions, those of the principals that it names end
+//! in the same entry. The account of the policy is kept here by hand, from the changes that the log of the root group
+//! tells. Another group has those of the generations that it has adopted, and the generation only rises.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_core::command::Mode;
 use holdfast_core::{
-    AccessChange, Event, LockName, Pattern, Principal, Roles, Rule, SessionId, Verb, Verbs,
+    AccessChange, ChangeAccess, Event, LockName, Pattern, Principal, Roles, Rule, SessionId, Verb,
+    Verbs,
 };
 
 use super::evidence::Evidence;
@@ -41,6 +44,17 @@ impl Policy {
         }
     }
 
+    /// The principals whose sessions the change ends, as far as it names them.
+    fn ended_by(change: &ChangeAccess) -> impl Iterator<Item = &Principal> {
+        let changes = change.changes.iter().filter(|_| change.end_sessions);
+        changes.filter_map(|change| match change {
+            AccessChange::Ban { principal } | AccessChange::Revoke { principal, .. } => {
+                Some(principal)
+            }
+            _ => None,
+        })
+    }
+
     fn may_hold(&self, principal: &Principal, name: &LockName, mode: Mode) -> bool {
         let verb = match mode {
             Mode::Exclusive => Verb::Exclusive,
@@ -73,18 +87,44 @@ pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
     let mut findings = Findings::of("access");
     let mut policy = Policy::default();
     let mut checked: BTreeMap<SessionId, Principal> = BTreeMap::new();
+    let mut open: BTreeSet<SessionId> = BTreeSet::new();
+    let mut generation = 0;
     for entry in history.log() {
         let index = entry.index.0;
+        let mut to_end: BTreeSet<SessionId> = BTreeSet::new();
         for event in &entry.events {
+            let changes: Vec<&ChangeAccess> = match event {
+                Event::AccessChanged { change, .. } => vec![change],
+                Event::PolicyAdopted { generation: adopted } => {
+                    if *adopted <= generation {
+                        findings.add(format!(
+                            "the policy of generation {adopted} was adopted at index {index}, after {generation}"
+                        ));
+                    }
+                    let changes = history.adopted_changes(generation, *adopted).collect();
+                    generation = *adopted;
+                    changes
+                }
+                _ => Vec::new(),
+            };
+            for change in changes {
+                change.changes.iter().for_each(|change| policy.change(change));
+                for principal in Policy::ended_by(change) {
+                    let is_of = |id: &&SessionId| checked.get(*id) == Some(principal);
+                    to_end.extend(open.iter().filter(is_of));
+                }
+            }
             match event {
-                Event::AccessChanged { change, .. } => {
-                    change.changes.iter().for_each(|change| policy.change(change));
+                Event::SessionEnding { session, .. } | Event::SessionEnded { session, .. } => {
+                    open.remove(session);
+                    to_end.remove(session);
                 }
                 Event::SessionOpened { session, principal: Some(principal), .. } => {
                     if policy.is_known && !policy.may_connect(principal) {
                         findings.add(format!("{principal} opened a session at index {index}"));
                     }
                     checked.insert(*session, principal.clone());
+                    open.insert(*session);
                 }
                 Event::Granted { name, session, mode, .. }
                 | Event::Converted { name, session, mode, .. } => {
@@ -102,13 +142,19 @@ pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
                 _ => {}
             }
         }
+        for session in to_end {
+            findings.add(format!(
+                "{} goes on after index {index}, where a change of the policy ended it",
+                Who(session)
+            ));
+        }
     }
     findings.into_violations()
 }
 
 #[cfg(test)]
 mod tests {
-    use holdfast_core::{ChangeAccess, PublicSessionId, RoleName};
+    use holdfast_core::{EndReason, PublicSessionId, RoleName};
 
     use super::*;
     use crate::check::test_history::*;
@@ -169,6 +215,41 @@ mod tests {
         assert_eq!(check(&history.evidence()), []);
         history.log(5, [granted("us/a", 1, 2, 2)]);
         assert_eq!(check(&history.evidence()).len(), 1);
+    }
+
+    fn ban() -> ChangeAccess {
+        let changes = [AccessChange::Ban { principal: client() }].into();
+        let (by, identity, expected) = ("cert:root".into(), None, None);
+        ChangeAccess { by, identity, expected, changes, end_sessions: true }
+    }
+
+    #[test]
+    fn a_session_that_outlives_its_end_by_the_policy_is_found() {
+        let mut history = begun(Some(client()));
+        let banned = Event::AccessChanged { change: Box::new(ban()), generation: 2 };
+        let (session, public) = (SessionId(1), PublicSessionId(1));
+        let ended = Event::SessionEnded { session, public, reason: EndReason::Killed };
+        let mut whole = history.clone();
+        whole.log(3, [banned.clone(), ended]);
+        assert_eq!(check(&whole.evidence()), []);
+        history.log(3, [banned]);
+        assert_eq!(check(&history.evidence()).len(), 1);
+    }
+
+    #[test]
+    fn a_group_is_judged_by_the_generations_that_it_has_adopted() {
+        let mut history = begun(Some(client()));
+        history.history.changes_in_root = BTreeMap::from([(5, ban())]);
+        history.log(3, [granted("a", 1, 1, 1)]);
+        history.log(4, [Event::PolicyAdopted { generation: 4 }]);
+        history.log(5, [granted("b", 1, 2, 2)]);
+        assert_eq!(check(&history.evidence()), []);
+        // The session goes on, and is granted a lock.
+        history.log(6, [Event::PolicyAdopted { generation: 6 }]);
+        history.log(7, [granted("c", 1, 3, 3)]);
+        assert_eq!(check(&history.evidence()).len(), 2);
+        history.log(8, [Event::PolicyAdopted { generation: 6 }]);
+        assert_eq!(check(&history.evidence()).len(), 3, "it is adopted again");
     }
 
     #[test]

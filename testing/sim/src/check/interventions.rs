@@ -39,6 +39,7 @@ pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
                 Event::AccessChanged { change, .. } if change.end_sessions => {
                     ended_by_policy.extend(&open);
                 }
+                Event::PolicyAdopted { .. } => ended_by_policy.extend(&open),
                 // A session that is ending gets nothing more, so the policy did not end this one.
                 Event::Granted { session, .. }
                 | Event::Queued { session, .. }

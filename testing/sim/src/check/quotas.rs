@@ -54,6 +54,14 @@ impl<'a> Account<'a> {
         words
     }
 
+    fn set_quotas(&mut self, changes: &'a [AccessChange]) {
+        for change in changes {
+            if let AccessChange::SetQuotas(quotas) = change {
+                self.quotas.extend(quotas);
+            }
+        }
+    }
+
     fn end_waits(&mut self, names: &'a Names, session: SessionId, request: RequestId) {
         for name in names.iter() {
             self.waits.remove(&(name, session, request));
@@ -64,15 +72,19 @@ impl<'a> Account<'a> {
 pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
     let mut findings = Findings::of("quotas");
     let mut account = Account::default();
+    let mut generation = 0;
     for entry in history.log() {
         for event in &entry.events {
             let taken = match event {
                 Event::AccessChanged { change, .. } => {
-                    for change in &change.changes {
-                        if let AccessChange::SetQuotas(quotas) = change {
-                            account.quotas.extend(quotas);
-                        }
+                    account.set_quotas(&change.changes);
+                    None
+                }
+                Event::PolicyAdopted { generation: adopted } => {
+                    for change in history.adopted_changes(generation, *adopted) {
+                        account.set_quotas(&change.changes);
                     }
+                    generation = *adopted;
                     None
                 }
                 Event::SessionOpened { session, principal: Some(principal), .. } => {

@@ -1,5 +1,5 @@
-//! An administrator who takes rights from clients, or gives them low quotas, and undoes it. From its first change on, all nodes demand to know
-//! who a client is, so that sessions which come from then on are checked against the policy.
+//! An administrator of the root group who takes rights from clients, or gives them low quotas, and undoes it. From its first change on, all nodes demand to know
+//! who a client is, so that sessions which come from then on are checked against the policy. The other groups adopt it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -59,7 +59,7 @@ impl World {
     }
 
     pub(crate) fn revoke(&mut self) -> Option<Undo> {
-        let group = self.any_group();
+        let group = GroupId::FIRST;
         let administrator = &mut self.administrators[place(group)];
         if !administrator.is_checked {
             if !std::mem::replace(&mut administrator.is_at_work, true) {
@@ -149,6 +149,6 @@ impl World {
 
     pub(crate) fn note_policy(&mut self, group: GroupId, event: &Event) {
         self.administrators[place(group)].is_checked |=
-            matches!(event, Event::AccessChanged { .. });
+            matches!(event, Event::AccessChanged { .. } | Event::PolicyAdopted { .. });
     }
 }

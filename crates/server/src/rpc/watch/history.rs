@@ -225,6 +225,7 @@ impl Kill {
                 _ => return None,
             },
             Event::AccessChanged { change, .. } if change.end_sessions => None,
+            Event::PolicyAdopted { .. } => None,
             _ => return None,
         };
         let WatchEvent { by, detail, .. } = message(recorded);
