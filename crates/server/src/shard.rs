@@ -100,6 +100,8 @@ struct Shard {
     traces: Option<Arc<Traces>>,
     policy: Arc<PolicyInForce>,
     policy_generations: PolicyGenerations,
+    /// As `policy_generations` has them, without a lock.
+    published_generations: BTreeMap<GroupId, u64>,
     levels: Levels,
     snapshot_times: SnapshotTimes,
     digests: Digests,
@@ -135,11 +137,14 @@ impl Shard {
     /// Several groups may have several generations. All of them are generations of the root group's policy, and the
     /// service gets the newest one that any group has here. What it allows and a group does not allow yet, the table of
     /// that group refuses.
-    fn publish_policy(&self) {
+    fn publish_policy(&mut self) {
         let mut newest = None;
         for (group, replica) in self.engine.replicas() {
             let access = replica.table().access();
-            self.policy_generations.set(group, access.generation());
+            let generation = access.generation();
+            if self.published_generations.insert(group, generation) != Some(generation) {
+                self.policy_generations.set(group, generation);
+            }
             if newest.is_none_or(|newest: &Access| newest.generation() < access.generation()) {
                 newest = Some(access);
             }

@@ -14,7 +14,9 @@ pub(crate) struct PolicyGenerations(Arc<watch::Sender<BTreeMap<GroupId, u64>>>);
 
 impl PolicyGenerations {
     pub(crate) fn set(&self, group: GroupId, generation: u64) {
-        self.0.send_if_modified(|known| known.insert(group, generation) != Some(generation));
+        self.0.send_modify(|known| {
+            known.insert(group, generation);
+        });
     }
 
     /// Waits until all groups have this generation or a later one, at most so long. Returns the groups that do not have

@@ -175,6 +175,7 @@ impl Shard {
             traces: channels.traces,
             policy: channels.policy,
             policy_generations: channels.policy_generations,
+            published_generations: BTreeMap::new(),
             levels: Levels::default(),
             snapshot_times: SnapshotTimes::default(),
             digests: Digests::default(),
