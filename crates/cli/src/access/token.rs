@@ -55,8 +55,8 @@ pub(super) struct TokenArgs {
 
 /// Lists the tokens: id, user, end and note. Their secrets are not known to the cluster.
 ///
-/// The cluster does not record when a token was last used. The audit files of the nodes do: the field `credential` of each
-/// line `login` has the token's id.
+/// The cluster does not record when a token was last used. The audit files of the nodes say which tokens opened a session:
+/// the field `credential` of each line `login` has the token's id.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   holdfast access token list
