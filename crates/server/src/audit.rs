@@ -1,9 +1,11 @@
 //! The audit file: every event, as a line of JSON.
 //!
-//! It reads the ring of events like any watcher, so no request waits for its disk. If it falls so far behind that the
+//! It reads the rings of events like any watcher, so no request waits for its disk. If it falls so far behind that a
 //! ring has forgotten what it did not write yet, it says so in a line of its own, with how many are missing. While much
 //! happens it looks every [`LOOK_EVERY`], and then writes all there is. After a restart it continues after the last
-//! line of the file, so that events which the replayed log records again are not written twice.
+//! line of each group (`last_positions.rs`), so that events which the replayed log records again are not written twice.
+//!
+//! The events of a group are in order. Between the groups there is no order: the writer takes some of each in turn.
 //!
 //! Besides events it has lines about callers ([`AuditNotes`]): who was denied what, who logged in, and who asked for an
 //! intervention, for a change of the cluster or the policy, or for a snapshot. Lines about sessions say from where
@@ -15,33 +17,38 @@
 //! While it cannot be written, the service may refuse changes, or reads as well ([`AuditGate`]). Then the node also
 //! hands the leadership over: another node may have a disk.
 
+mod audited_group;
 mod file;
 mod json_writer;
+mod last_positions;
 pub(crate) mod line;
 mod lines;
 mod notes;
 mod short_names;
 mod utc;
 
+use std::future::poll_fn;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
-use holdfast_core::Event;
-use holdfast_replica::GroupId;
+use holdfast_replica::{GroupId, Leadership};
 use holdfast_service::AuditGate;
+use tokio::sync::watch::error::RecvError;
 use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinError, JoinHandle, spawn_blocking};
 use tokio::time::{Instant, sleep, timeout};
 
+use self::audited_group::AuditedGroup;
 pub(crate) use self::file::AuditFile;
 pub use self::file::AuditFileError;
 pub(crate) use self::lines::Lines;
 pub(crate) use self::notes::AuditNotes;
-use self::notes::{DENIALS_EVERY, Note};
+use self::notes::DENIALS_EVERY;
 pub use self::utc::utc;
-use crate::events::{EventRing, Pace, Position, Recorded};
+use crate::events::{EventRings, Pace};
 use crate::inbox::{Input, ShardHandle};
 use crate::membership::Electorate;
 use crate::metrics::Metrics;
@@ -74,32 +81,26 @@ pub(crate) struct AuditSettings {
 
 #[derive(Debug)]
 pub(crate) struct Audit {
-    events: Arc<EventRing>,
+    /// In the order of their numbers; the root group is the first.
+    groups: Vec<AuditedGroup>,
+    /// The group of which events are taken next.
+    next: usize,
     shard: ShardHandle,
     electorate: watch::Receiver<Electorate>,
-    /// The file has everything up to this index. When the log is applied again, the voters up to here are not written
-    /// again.
+    /// The file has everything of the root group up to this index. When the log is applied again, the voters up to here
+    /// are not written again.
     found_through: Option<u64>,
     metrics: Arc<Metrics>,
     file: AuditFile,
-    /// What was written last; none in a new file.
-    position: Option<Position>,
-    /// The number of the next event, by the ring's own count; none before the first.
-    expected: Option<u64>,
-    /// Events after this position are no longer in the ring: it forgot them, or a snapshot stands for them. That has no
-    /// line yet.
-    skipped_after: Option<Position>,
-    lines: Lines,
     notes: Arc<AuditNotes>,
     gate: Arc<AuditGate>,
-    /// Events are missing in the file, and the writer has not caught up with the ring since.
-    has_gap: bool,
     is_last_round: bool,
 }
 
-/// Gives the leadership up if this node refuses requests because of its file.
+/// Gives all leaderships up if this node refuses requests because of its file.
 #[derive(Debug)]
 struct HandOver {
+    groups: Vec<GroupId>,
     shard: ShardHandle,
     gate: Arc<AuditGate>,
     done_at: Option<Instant>,
@@ -109,60 +110,56 @@ impl Audit {
     /// Opens the file, or fails: who wants an audit should not run without one unawares.
     pub(crate) fn open(
         settings: &AuditSettings,
-        events: Arc<EventRing>,
+        events: &EventRings,
         shard: ShardHandle,
         mut electorate: watch::Receiver<Electorate>,
         metrics: Arc<Metrics>,
         notes: Arc<AuditNotes>,
         gate: Arc<AuditGate>,
     ) -> Result<Audit, AuditFileError> {
-        let (file, position) = AuditFile::open(settings)?;
-        let lines = Lines::new(&events);
+        let (file, positions) = AuditFile::open(settings, events.all().len() as u32)?;
+        let groups = events.all().map(|ring| {
+            let position = positions.get(&ring.group()).copied();
+            AuditedGroup::new(Arc::clone(ring), position, Arc::clone(&metrics))
+        });
+        let groups = groups.collect();
         electorate.mark_changed();
         Ok(Audit {
-            events,
+            groups,
+            next: 0,
             shard,
             electorate,
-            found_through: position.map(|position: Position| position.index),
+            found_through: positions.get(&GroupId::FIRST).map(|position| position.index),
             metrics,
             file,
-            position,
-            expected: None,
-            skipped_after: None,
-            lines,
             notes,
             gate,
-            has_gap: false,
             is_last_round: false,
         })
     }
 
-    /// Writes until the node stops, and then what is left. To be called once the ring has its beginning.
+    /// Writes until the node stops, and then what is left. To be called once the rings have their beginning.
     pub(crate) async fn keep_writing(mut self, stopping: Stopping) {
-        let mut news = self.events.news();
-        let mut leadership = self.shard.watch_leadership(GroupId::FIRST);
-        leadership.mark_changed();
+        let mut news: Vec<_> = self.groups.iter().map(AuditedGroup::news).collect();
+        let groups: Vec<GroupId> = self.groups.iter().map(AuditedGroup::id).collect();
+        let leadership = |group| self.shard.watch_leadership(group);
+        let mut leaderships: Vec<_> = groups.iter().copied().map(leadership).collect();
+        leaderships.iter_mut().for_each(watch::Receiver::mark_changed);
         let mut pace = Pace::new(LOOK_EVERY);
         let (shard, gate) = (self.shard.clone(), Arc::clone(&self.gate));
-        let mut hand_over = HandOver { shard, gate, done_at: None };
+        let mut hand_over = HandOver { groups, shard, gate, done_at: None };
         loop {
             let is_last_round = stopping.has_begun();
             self.is_last_round = is_last_round;
             let is_waiting = self.file.is_waiting();
-            self.begin_file();
-            if !is_waiting && leadership.has_changed().unwrap_or(false) {
-                let now = *leadership.borrow_and_update();
-                if !now.is_here {
-                    // Their clients come to another node now, perhaps with other credentials.
-                    self.lines.forget_origins();
-                }
-                let line = line::leadership(now, self.position(), unix_ms());
-                self.file.lines().extend_from_slice(&line);
+            for group in &mut self.groups {
+                group.begin(self.file.lines());
             }
             if !is_waiting {
+                self.write_leaderships(&mut leaderships);
                 self.write_electorate();
             }
-            news.borrow_and_update();
+            news.iter_mut().for_each(watch::Receiver::mark_unchanged);
             let caught_up;
             (self, caught_up) = self.catch_up(&mut hand_over).await;
             match caught_up {
@@ -179,7 +176,7 @@ impl Audit {
                 return;
             }
             let more = async {
-                let changed = news.changed().await;
+                let changed = any_changed(&mut news).await;
                 pace.keep().await;
                 changed
             };
@@ -193,9 +190,19 @@ impl Audit {
             tokio::select! {
                 () = noted => {}
                 changed = more => if changed.is_err() { return },
-                Ok(()) = leadership.changed() => leadership.mark_changed(),
+                Ok(place) = any_changed(&mut leaderships) => leaderships[place].mark_changed(),
                 Ok(()) = electorate.changed() => {}
                 () = stopping.begun() => {}
+            }
+        }
+    }
+
+    /// Who leads the groups, as far as that is news.
+    fn write_leaderships(&mut self, leaderships: &mut [watch::Receiver<Leadership>]) {
+        for (group, leadership) in self.groups.iter_mut().zip(leaderships) {
+            if leadership.has_changed().unwrap_or(false) {
+                let now = *leadership.borrow_and_update();
+                group.write_leadership(self.file.lines(), now);
             }
         }
     }
@@ -209,7 +216,7 @@ impl Audit {
         // A node that is to join knows no other node yet.
         let is_known = !now.configuration.voters.is_empty();
         if is_known && self.found_through.is_none_or(|found| now.index > found) {
-            let line = line::membership(&now.configuration, self.position(), unix_ms());
+            let line = line::membership(&now.configuration, self.groups[0].position(), unix_ms());
             self.file.lines().extend_from_slice(&line);
         }
     }
@@ -237,13 +244,14 @@ impl Audit {
             return std::future::pending().await;
         };
         match &caught_up {
-            Ok(is_all) => audit.has_gap &= !is_all,
+            Ok(true) => audit.groups.iter_mut().for_each(AuditedGroup::caught_up),
+            Ok(false) => {}
             Err(error) => {
                 tracing::warn!(%error, "the audit file cannot be written");
                 audit.metrics.audit.failures.add(1);
             }
         }
-        set_failing(caught_up.is_err() || audit.has_gap);
+        set_failing(caught_up.is_err() || audit.groups.iter().any(AuditedGroup::has_gap));
         (audit, caught_up)
     }
 
@@ -251,6 +259,8 @@ impl Audit {
     fn write(&mut self) -> io::Result<bool> {
         for _ in 0..WRITES_PER_ROUND {
             let all = self.take_events();
+            let positions = || self.groups.iter().filter_map(AuditedGroup::written);
+            self.file.put_positions(|| positions().map(|at| (at.group, at)).collect());
             let written = self.file.write()?;
             self.metrics.audit.bytes.add(written.bytes);
             self.metrics.audit.rotations.add(written.rotations);
@@ -263,91 +273,50 @@ impl Audit {
 
     /// Takes so many events as are written in one go; true if there are no more.
     fn take_events(&mut self) -> bool {
-        let oldest = self.begin_file();
-        while self.file.lines().len() < WRITE_BYTES {
-            let position = self.position.unwrap_or(oldest);
-            let Ok(events) = self.events.after(position, EVENTS_PER_LOOK) else {
-                self.skipped_after.get_or_insert(position);
-                self.position = Some(self.events.oldest());
-                continue;
-            };
+        // In a row. Each group has its turn, so none falls behind because of another one.
+        let mut caught_up = 0;
+        while caught_up < self.groups.len() && self.file.lines().len() < WRITE_BYTES {
+            let place = self.next % self.groups.len();
+            self.next = place + 1;
+            let events = self.groups[place].next_events(self.file.lines(), EVENTS_PER_LOOK);
             // A login is noted before what the session then does. So notes are taken after events, and written before.
             self.write_notes();
-            events.iter().for_each(|recorded| self.take(recorded));
-            let behind = self.events.newest().index.saturating_sub(self.position().index);
-            self.metrics.audit.behind.set(behind);
-            if events.len() < EVENTS_PER_LOOK {
-                return true;
-            }
+            let group = &mut self.groups[place];
+            events.iter().for_each(|recorded| group.take(self.file.lines(), recorded));
+            caught_up = if events.len() < EVENTS_PER_LOOK { caught_up + 1 } else { 0 };
         }
-        false
+        self.metrics.audit.behind.set(self.groups.iter().map(AuditedGroup::behind).sum());
+        caught_up == self.groups.len()
     }
 
     fn write_notes(&mut self) {
         let (notes, lost) = self.notes.take(self.is_last_round);
-        let position = self.position();
         for (unix_ms, note) in notes {
-            match &note {
-                Note::LoggedIn { public, is_new: true, .. } if !self.lines.is_open(*public) => {
-                    self.lines.await_session(*public, (unix_ms, note));
-                }
-                _ => self.write_note(&note, position, unix_ms),
-            }
+            let place = self.groups.iter().position(|group| group.id() == note.group());
+            let group = &mut self.groups[place.unwrap_or(0)];
+            group.take_note(self.file.lines(), (unix_ms, note));
         }
         if lost > 0 {
             self.metrics.audit.lost.add(1);
-            self.file.lines().extend_from_slice(&line::lost_notes(lost, position, unix_ms()));
+            let line = line::lost_notes(lost, self.groups[0].position(), unix_ms());
+            self.file.lines().extend_from_slice(&line);
         }
     }
+}
 
-    fn write_note(&mut self, note: &Note, position: Position, unix_ms: u64) {
-        if let Note::LoggedIn { origin, session, public, .. } = note {
-            self.lines.logged_in(*session, *public, Arc::clone(origin));
-            if !origin.is_known() {
-                return;
+/// Waits until there is something that was not seen in one of them, and says in which.
+async fn any_changed<T>(receivers: &mut [watch::Receiver<T>]) -> Result<usize, RecvError> {
+    let mut changes: Vec<_> =
+        receivers.iter_mut().map(|receiver| Box::pin(receiver.changed())).collect();
+    poll_fn(|cx| {
+        for (place, change) in changes.iter_mut().enumerate() {
+            if let Poll::Ready(changed) = change.as_mut().poll(cx) {
+                return Poll::Ready(changed.map(|()| place));
             }
         }
-        self.file.lines().extend_from_slice(&line::note(note, position, unix_ms));
-        self.metrics.audit.lines.add(1);
-    }
-
-    /// A file that begins later than the log says so. Returns after what it begins.
-    fn begin_file(&mut self) -> Position {
-        let oldest = self.events.oldest();
-        if self.position.is_none() && oldest.index > 0 {
-            self.file.lines().extend_from_slice(&line::beginning(oldest, unix_ms()));
-            self.position = Some(oldest);
-        }
-        oldest
-    }
-
-    fn position(&self) -> Position {
-        self.position.unwrap_or_else(|| self.events.oldest())
-    }
-
-    fn take(&mut self, recorded: &Recorded) {
-        let lost = self.expected.map_or(0, |expected| recorded.serial.saturating_sub(expected));
-        if let Some(after) = self.skipped_after.take() {
-            self.has_gap = true;
-            self.metrics.audit.lost.add(1);
-            tracing::warn!(lost, "events are missing in the audit file");
-            let gap = line::gap(after.index, recorded.position, recorded.unix_ms, lost);
-            self.file.lines().extend_from_slice(&gap);
-            for (unix_ms, login) in self.lines.logins_of_open() {
-                self.write_note(&login, self.position(), unix_ms);
-            }
-        }
-        if let Event::SessionOpened { public, .. } = &recorded.event
-            && let Some((unix_ms, login)) = self.lines.login_of(*public)
-        {
-            self.write_note(&login, self.position(), unix_ms);
-        }
-        self.expected = Some(recorded.serial + u64::from(recorded.event.is_publishable()));
-        self.position = Some(recorded.position);
-        if self.lines.write_audited(self.file.lines(), recorded) {
-            self.metrics.audit.lines.add(1);
-        }
-    }
+        Poll::Pending
+    })
+    .await
 }
 
 /// Says each time that it takes too long.
@@ -366,16 +335,19 @@ async fn until_written<T>(
 
 impl HandOver {
     fn begin(&mut self) {
-        let is_leader = self.shard.leadership(GroupId::FIRST).is_here;
+        let is_led = |group: &GroupId| self.shard.leadership(*group).is_here;
+        let led: Vec<GroupId> = self.groups.iter().copied().filter(is_led).collect();
         let is_due = self.done_at.is_none_or(|at| at.elapsed() >= HAND_OVER_EVERY);
-        if !(is_leader && is_due && self.gate.is_closed()) {
+        if led.is_empty() || !(is_due && self.gate.is_closed()) {
             return;
         }
         self.done_at = Some(Instant::now());
-        // Whether it works, the leadership shows.
-        let (reply, _) = oneshot::channel();
-        if self.shard.send(Input::HandOver { group: GroupId::FIRST, to: None, reply }).is_ok() {
-            tracing::warn!("hands the leadership over: the audit file cannot be written");
+        for group in led {
+            // Whether it works, the leadership shows.
+            let (reply, _) = oneshot::channel();
+            if self.shard.send(Input::HandOver { group, to: None, reply }).is_ok() {
+                tracing::warn!(%group, "hands the leadership over: the audit file cannot be written");
+            }
         }
     }
 }

@@ -57,7 +57,7 @@ impl Observed {
         });
         ring.record(&mut opened.collect(), 1_794_743_884_123, None);
         let settings = AuditSettings { file, bytes_max: 128 << 20, kept: 1 };
-        let Ok((file, _)) = AuditFile::open(&settings) else { std::process::abort() };
+        let Ok((file, _)) = AuditFile::open(&settings, 1) else { std::process::abort() };
         let mut observed = Observed {
             ring,
             lines,

@@ -159,6 +159,12 @@ impl EventRings {
         EventRings(groups.map(|group| Arc::new(EventRing::new(group, share, bytes))).collect())
     }
 
+    /// Of a cluster with one group.
+    #[cfg(test)]
+    pub(crate) fn of_one(ring: Arc<EventRing>) -> EventRings {
+        EventRings(Arc::from([ring]))
+    }
+
     /// The ring of a group of this cluster.
     pub(crate) fn of(&self, group: GroupId) -> &Arc<EventRing> {
         let place = (group.0 as usize).checked_sub(1);
@@ -170,7 +176,7 @@ impl EventRings {
         &self.0[0]
     }
 
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<EventRing>> {
+    pub(crate) fn all(&self) -> impl ExactSizeIterator<Item = &Arc<EventRing>> {
         self.0.iter()
     }
 }
@@ -193,6 +199,10 @@ impl EventRing {
             sessions: Vec::new(),
         };
         EventRing { group, ring: Mutex::new(ring), news: watch::Sender::new(complete_after) }
+    }
+
+    pub(crate) fn group(&self) -> GroupId {
+        self.group
     }
 
     /// A ring of the root group alone.

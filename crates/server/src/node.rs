@@ -271,11 +271,11 @@ impl Node {
                     bytes_max: audit.file_bytes,
                     kept: audit.files_kept,
                 };
-                let (events, metrics) = (Arc::clone(events.root()), Arc::clone(&metrics));
+                let metrics = Arc::clone(&metrics);
                 let electorate = membership.watch_electorate();
                 let (notes, gate) = (Arc::clone(notes), Arc::clone(&audit_gate));
                 let shard = shard.clone();
-                Some(Audit::open(&settings, events, shard, electorate, metrics, notes, gate)?)
+                Some(Audit::open(&settings, &events, shard, electorate, metrics, notes, gate)?)
             }
             _ => None,
         };

@@ -16,7 +16,7 @@ mod start;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -91,8 +91,8 @@ struct Shard {
     /// Whether this node writes an audit file or sends to Kafka. Then, after a snapshot is installed, the owners of all
     /// sessions must be sent: the events that named them were skipped.
     tells_owners: bool,
-    /// A snapshot was installed, and the owners were not sent yet.
-    owners_unknown: bool,
+    /// A snapshot was installed in these groups, and the owners were not sent yet.
+    owners_unknown: BTreeSet<GroupId>,
     memory: Arc<EfficiencyTier>,
     watchdog: Arc<LoopWatchdog>,
     metrics: Arc<Metrics>,

@@ -22,7 +22,7 @@ use holdfast_proto::v1::{
     acquire_response, answer, cancel_response, operation, save_snapshot_chunk,
 };
 use holdfast_replica::{read_parts, read_snapshot};
-use holdfast_server::{Node, NodeConfig};
+use holdfast_server::{AuditConfig, Node, NodeConfig};
 use support::{Client, Cluster, OnStream, acquire, eventually, new_session};
 use tokio::time::{sleep, timeout};
 use tonic::transport::{Channel, Endpoint};
@@ -515,6 +515,62 @@ async fn a_restart_keeps_the_locks_of_all_groups() {
         let found = token_and_group(&mut client, &name_of(&map, group)).await;
         assert_eq!(found, (Some(token), group));
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_audit_has_each_event_of_each_group_once_and_in_order_across_restarts() {
+    const FILES_KEPT: u64 = 200;
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("audit.jsonl");
+    let mut cluster = Cluster::start_with(1, |config| {
+        with_groups(config);
+        // Small, so that files are rotated.
+        let audit = AuditConfig::new(file.clone());
+        config.audit = Some(AuditConfig { file_bytes: 4_096, files_kept: FILES_KEPT, ..audit });
+    })
+    .await;
+    let (session, map) = open_in_all_groups(&mut cluster.client(0).await).await;
+    let mut taken: BTreeMap<u32, Vec<String>> = BTreeMap::new();
+    for round in 0..3_u64 {
+        let mut client = cluster.client(0).await;
+        for group in 1..=GROUPS {
+            // In group 4 nothing happens but in the first round.
+            let count = if group == GROUPS && round > 0 { 0 } else { 4 };
+            for number in 0..count {
+                let name = format!("{round}-{number}{{{}}}", name_of(&map, group));
+                take(&mut client, &session, 10 + 10 * round + number, &name).await;
+                taken.entry(group).or_default().push(name);
+            }
+        }
+        cluster.stop(0).await;
+        cluster.restart(0).await;
+    }
+    cluster.stop(0).await;
+
+    let older =
+        (1..=FILES_KEPT).rev().map(|number| dir.path().join(format!("audit.jsonl.{number}")));
+    let files: Vec<PathBuf> = older.chain([file]).filter(|path| path.exists()).collect();
+    assert!(files.len() > 2, "{files:?}");
+    let text: String = files.iter().map(|path| std::fs::read_to_string(path).unwrap()).collect();
+    let mut granted: BTreeMap<u32, Vec<String>> = BTreeMap::new();
+    let mut last: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+    for line in text.lines() {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        let event = line["event"].as_str().unwrap();
+        assert!(!["gap", "beginning"].contains(&event), "{line}");
+        if ["leadership", "membership", "positions"].contains(&event) {
+            continue;
+        }
+        let group = line["group"].as_u64().unwrap() as u32;
+        let at = (line["index"].as_u64().unwrap(), line["number"].as_u64().unwrap());
+        let before = last.insert(group, at);
+        assert!(before.is_none_or(|before| before < at), "{line} after {before:?}");
+        if event == "granted" {
+            let name = line["names"][0].as_str().unwrap().to_owned();
+            granted.entry(group).or_default().push(name);
+        }
+    }
+    assert_eq!(granted, taken);
 }
 
 fn identity(config: &NodeConfig) -> PathBuf {

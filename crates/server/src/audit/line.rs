@@ -12,33 +12,36 @@ use holdfast_core::{Event, LogicalTime, PublicSessionId};
 use holdfast_replica::{Configuration, GroupId, Leadership, NodeId};
 
 use super::json_writer::JsonWriter;
+use super::last_positions::Positions;
 use super::notes::{Note, Origin};
 use super::short_names;
 use super::utc::utc;
 use crate::events::{EventView, Position, Recorded, SessionOwner};
 
 /// The kinds of lines that are about no event of the log, or about one that comes after them.
-pub(super) const SPECIAL: [&str; 3] = ["leadership", "membership", "gap"];
+pub(super) const SPECIAL: [&str; 4] = ["leadership", "membership", "gap", POSITIONS];
+/// The kind of the line that has the positions of all groups.
+pub(super) const POSITIONS: &str = "positions";
 
 /// The parts of a line that tell when and where, around the number in the entry.
 #[derive(Debug, Default)]
 pub(crate) struct Stamp {
-    of: Option<(u64, u64, LogicalTime)>,
+    of: Option<(u64, GroupId, u64, LogicalTime)>,
     before: Vec<u8>,
     after: Vec<u8>,
 }
 
 impl Stamp {
-    fn renew(&mut self, unix_ms: u64, index: u64, at: LogicalTime) {
-        if self.of == Some((unix_ms, index, at)) {
+    fn renew(&mut self, unix_ms: u64, Position { group, index, .. }: Position, at: LogicalTime) {
+        if self.of == Some((unix_ms, group, index, at)) {
             return;
         }
-        self.of = Some((unix_ms, index, at));
+        self.of = Some((unix_ms, group, index, at));
         self.before.clear();
         let mut before = JsonWriter::append_to(&mut self.before);
         before.text(b",\"time\":", &utc(unix_ms));
         before.number(b",\"unix_ms\":", unix_ms);
-        before.number(b",\"group\":", GroupId::FIRST.0.into());
+        before.number(b",\"group\":", group.0.into());
         before.number(b",\"index\":", index);
         before.put(b",\"number\":");
         before.finish();
@@ -57,7 +60,7 @@ pub(crate) fn event(
     view: &EventView<'_>,
     session: &[u8],
 ) {
-    stamp.renew(recorded.unix_ms, recorded.position.index, recorded.at);
+    stamp.renew(recorded.unix_ms, recorded.position, recorded.at);
     let mut json = JsonWriter::append_to(lines);
     let kind = match &recorded.event {
         Event::SessionEnding { .. } => "session_ending",
@@ -192,6 +195,24 @@ pub(crate) fn membership(now: &Configuration, position: Position, unix_ms: u64) 
     })
 }
 
+/// Where all groups are that have a position. `root` is the position of the root group.
+pub(super) fn positions(all: &Positions, root: Position, unix_ms: u64) -> Vec<u8> {
+    special(POSITIONS, root, unix_ms, |json| {
+        json.put(b",\"positions\":[");
+        let mut is_first = true;
+        for Position { group, index, number } in all.values() {
+            if !std::mem::take(&mut is_first) {
+                json.put(b",");
+            }
+            json.number(b"{\"group\":", group.0.into());
+            json.number(b",\"index\":", *index);
+            json.number(b",\"number\":", (*number).into());
+            json.put(b"}");
+        }
+        json.put(b"]");
+    })
+}
+
 fn nodes_if_any<const N: usize>(
     json: &mut JsonWriter<'_>,
     label: &[u8; N],
@@ -212,7 +233,7 @@ fn special(
     more: impl FnOnce(&mut JsonWriter<'_>),
 ) -> Vec<u8> {
     let (mut line, mut stamp) = (Vec::new(), Stamp::default());
-    stamp.renew(unix_ms, position.index, LogicalTime::ZERO);
+    stamp.renew(unix_ms, position, LogicalTime::ZERO);
     let mut json = JsonWriter::append_to(&mut line);
     begin(&mut json, &stamp, event, position);
     more(&mut json);

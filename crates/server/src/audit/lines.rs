@@ -235,7 +235,8 @@ mod tests {
 
     fn login(number: u64) -> Stamped {
         let (session, public) = (SessionId(number.into()), PublicSessionId(number));
-        (0, Note::LoggedIn { origin: origin(), session, public, is_new: true })
+        let group = GroupId::FIRST;
+        (0, Note::LoggedIn { group, origin: origin(), session, public, is_new: true })
     }
 
     #[test]

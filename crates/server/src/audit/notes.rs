@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use holdfast_core::{PublicSessionId, SessionId};
 use holdfast_proto::v1::{Failure, Reason};
+use holdfast_replica::GroupId;
 use holdfast_service::{Caller, Credential, Kind, Method, Protocol};
 use tokio::sync::Notify;
 
@@ -103,8 +104,9 @@ pub(super) enum Note {
         principal: String,
         count: u64,
     },
-    /// A client comes with a session: a new one, or its own.
+    /// A client comes with a session of a group: a new one, or its own.
     LoggedIn {
+        group: GroupId,
         origin: Arc<Origin>,
         session: SessionId,
         public: PublicSessionId,
@@ -117,6 +119,19 @@ pub(super) enum Note {
         origin: Origin,
         method: Method,
     },
+}
+
+impl Note {
+    /// Among whose lines it stands. What is about no session of a group stands among those of the root group.
+    pub(super) fn group(&self) -> GroupId {
+        match self {
+            Note::LoggedIn { group, .. } => *group,
+            Note::Denied { .. }
+            | Note::DeniedOtherwise { .. }
+            | Note::DashboardLogin(_)
+            | Note::Requested { .. } => GroupId::FIRST,
+        }
+    }
 }
 
 /// With the time of the first.
@@ -167,12 +182,13 @@ impl AuditNotes {
     pub(crate) fn logged_in(
         &self,
         caller: &Caller,
+        group: GroupId,
         session: SessionId,
         public: PublicSessionId,
         is_new: bool,
     ) {
         let origin = Arc::new(Origin::of(caller));
-        self.put(Note::LoggedIn { origin, session, public, is_new });
+        self.put(Note::LoggedIn { group, origin, session, public, is_new });
     }
 
     pub(crate) fn logged_in_at_dashboard(&self, caller: &Caller) {
@@ -389,7 +405,7 @@ mod tests {
             let caller = Caller::client(Protocol::Framed, Some(address));
             notes.denied(&caller, Method::Acquire, &failure, true);
             let public = PublicSessionId(number as u64);
-            notes.logged_in(&caller, SessionId(number as u128), public, true);
+            notes.logged_in(&caller, GroupId::FIRST, SessionId(number as u128), public, true);
         }
         notes.admitted(&caller(1), Method::SaveSnapshot);
         let (taken, lost) = notes.take(false);

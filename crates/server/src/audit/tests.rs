@@ -2,13 +2,13 @@ use holdfast_core::command::Owner;
 use holdfast_core::{
     Event, Identity, LogIndex, LogicalTime, Principal, PublicSessionId, SessionId,
 };
-use holdfast_replica::{Configuration, Leadership, NodeId};
-use holdfast_service::{Caller, Credential, Protocol};
+use holdfast_replica::{Configuration, FOUNDING_INDEX, NodeId};
+use holdfast_service::{Caller, Credential, OnAuditFailure, Protocol};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::events::SessionOwner;
-use crate::inbox::inbox;
+use crate::events::{EventRing, SessionOwner};
+use crate::inbox::{Leaderships, inbox};
 use crate::stopping::StopSwitch;
 
 const KEPT: u64 = 100;
@@ -51,9 +51,9 @@ fn of_electorate(
     events: &Arc<EventRing>,
 ) -> Audit {
     let shard = ShardHandle::new(inbox().unwrap().0, leadership.subscribe().into());
-    let (events, metrics) = (Arc::clone(events), Arc::new(Metrics::new()));
+    let (events, metrics) = (EventRings::of_one(Arc::clone(events)), Arc::new(Metrics::new()));
     let (notes, gate) = (Arc::default(), Arc::default());
-    Audit::open(settings, events, shard, electorate.subscribe(), metrics, notes, gate).unwrap()
+    Audit::open(settings, &events, shard, electorate.subscribe(), metrics, notes, gate).unwrap()
 }
 
 fn catch_up(audit: &mut Audit) {
@@ -236,7 +236,13 @@ fn a_login_has_its_line_when_its_session_is_open_and_none_if_the_session_is_refu
     let known = Caller::client(Protocol::Framed, None);
     let known = known.authenticated(identity, Credential::Bootstrap);
     for number in [1, 2] {
-        audit.notes.logged_in(&known, SessionId(number), PublicSessionId(number as u64), true);
+        audit.notes.logged_in(
+            &known,
+            GroupId::FIRST,
+            SessionId(number),
+            PublicSessionId(number as u64),
+            true,
+        );
     }
     catch_up(&mut audit);
     let text = || std::fs::read_to_string(&file).unwrap_or_default();
@@ -250,7 +256,7 @@ fn a_login_has_its_line_when_its_session_is_open_and_none_if_the_session_is_refu
     assert_eq!(kinds, ["login", "session_opened"], "{lines:?}");
     assert_eq!(lines[0]["session"], lines[1]["session"]);
     // One that comes again is told of at once.
-    audit.notes.logged_in(&known, SessionId(1), PublicSessionId(1), false);
+    audit.notes.logged_in(&known, GroupId::FIRST, SessionId(1), PublicSessionId(1), false);
     catch_up(&mut audit);
     assert_eq!(text().matches("\"event\":\"login\"").count(), 2, "{}", text());
 }
@@ -268,7 +274,13 @@ fn a_login_has_its_line_when_a_snapshot_stands_for_the_entry_that_opened_its_ses
     let known = Caller::client(Protocol::Framed, None);
     let known = known.authenticated(identity, Credential::Bootstrap);
     for number in [2, 3] {
-        audit.notes.logged_in(&known, SessionId(number), PublicSessionId(number as u64), true);
+        audit.notes.logged_in(
+            &known,
+            GroupId::FIRST,
+            SessionId(number),
+            PublicSessionId(number as u64),
+            true,
+        );
     }
     catch_up(&mut audit);
     // The entry that opened session 2 is in the snapshot, and session 3 never is opened.
@@ -282,4 +294,201 @@ fn a_login_has_its_line_when_a_snapshot_stands_for_the_entry_that_opened_its_ses
     let kinds: Vec<&Value> = lines.iter().map(|line| &line["event"]).collect();
     assert_eq!(kinds, ["session_opened", "gap", "login", "session_opened"], "{text}");
     assert_eq!(lines[2]["session"], PublicSessionId(2).to_string());
+}
+
+#[test]
+fn a_note_about_a_caller_does_not_hide_a_gap_that_has_no_line_yet() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("audit.jsonl");
+    let settings = AuditSettings { file: file.clone(), bytes_max: 1 << 20, kept: 1 };
+    let events = Arc::new(EventRing::of_root(KEPT));
+    let mut writer = audit(&settings, &events);
+    happen(&events, 1..=5);
+    catch_up(&mut writer);
+    // A snapshot stands for what happened up to here, and nothing has happened since.
+    events.restart_after(50);
+    writer.notes.logged_in_at_dashboard(&Caller::client(Protocol::Http, None));
+    catch_up(&mut writer);
+    drop(writer);
+    let mut writer = audit(&settings, &events);
+    happen(&events, 51..=51);
+    catch_up(&mut writer);
+    let text = std::fs::read_to_string(&file).unwrap();
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let told = lines.iter().skip(5).map(|line| (line["event"].as_str(), line["index"].as_u64()));
+    let told: Vec<_> = told.map(|(event, index)| (event.unwrap(), index.unwrap())).collect();
+    assert_eq!(told, [("login", 5), ("gap", 51), ("session_opened", 51)], "{text}");
+}
+
+fn groups(count: u32) -> impl ExactSizeIterator<Item = GroupId> {
+    (0..count as usize).map(|place| GroupId(place as u32 + 1))
+}
+
+/// The rings of a node that starts: each group began with a snapshot.
+fn rings_of(count: u32) -> EventRings {
+    let rings = EventRings::new(groups(count), KEPT);
+    rings.all().for_each(|ring| ring.restart_after(FOUNDING_INDEX));
+    rings
+}
+
+fn audit_of_groups(settings: &AuditSettings, events: &EventRings) -> Audit {
+    let (_, leaderships) = Leaderships::new(events.all().map(|ring| ring.group()));
+    let shard = ShardHandle::new(inbox().unwrap().0, leaderships);
+    let electorate = watch::Sender::<Electorate>::default().subscribe();
+    let (notes, gate) = (Arc::default(), Arc::default());
+    let metrics = Arc::new(Metrics::new());
+    Audit::open(settings, events, shard, electorate, metrics, notes, gate).unwrap()
+}
+
+/// Of all files from the oldest to the newest, the lines of a group: their events and indexes.
+fn told_of(settings: &AuditSettings, group: u32) -> Vec<(String, u64)> {
+    let numbered = |number| format!("{}.{number}", settings.file.display());
+    let older = (1..=settings.kept).rev().map(|number| PathBuf::from(numbered(number)));
+    let files = older.chain([settings.file.clone()]);
+    let text: String =
+        files.map(|path| std::fs::read_to_string(path).unwrap_or_default()).collect();
+    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let lines = lines.filter(|line| line["group"] == group && line["event"] != line::POSITIONS);
+    let told =
+        |line: Value| (line["event"].as_str().unwrap().to_owned(), line["index"].as_u64().unwrap());
+    lines.map(told).collect()
+}
+
+fn opened(indexes: impl IntoIterator<Item = u64>) -> Vec<(String, u64)> {
+    indexes.into_iter().map(|index| ("session_opened".to_owned(), index)).collect()
+}
+
+#[test]
+fn after_a_restart_each_group_goes_on_where_it_was_and_no_line_is_missing_or_written_twice() {
+    for bytes_max in [1 << 20, 4_096] {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("audit.jsonl");
+        let settings = AuditSettings { file, bytes_max, kept: 100 };
+        // Nothing happens in group 3 but at the beginning, and nothing at all in group 4.
+        for (first, second) in [(10, 5), (60, 5), (90, 8)] {
+            let events = rings_of(4);
+            let mut audit = audit_of_groups(&settings, &events);
+            for (group, through) in [(1, first), (2, second), (3, 3)] {
+                happen(events.of(GroupId(group)), 2..=through);
+            }
+            catch_up(&mut audit);
+            assert_eq!(audit.metrics.audit.lost.get(), 0);
+        }
+        assert_eq!(told_of(&settings, 1), opened(2..=90));
+        assert_eq!(told_of(&settings, 2), opened(2..=8));
+        assert_eq!(told_of(&settings, 3), opened(2..=3));
+        assert_eq!(told_of(&settings, 4), []);
+    }
+}
+
+#[test]
+fn a_gap_in_one_group_has_a_line_in_this_group_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("audit.jsonl");
+    let settings = AuditSettings { file, bytes_max: 1 << 20, kept: 1 };
+    let events = rings_of(3);
+    let mut audit = audit_of_groups(&settings, &events);
+    for group in 1..=3 {
+        happen(events.of(GroupId(group)), 2..=4);
+    }
+    catch_up(&mut audit);
+    drop(audit);
+
+    // While the node was down a snapshot has come to stand for some of group 2.
+    let events = rings_of(3);
+    events.of(GroupId(2)).restart_after(8);
+    let mut audit = audit_of_groups(&settings, &events);
+    for group in [1, 3] {
+        happen(events.of(GroupId(group)), 2..=6);
+    }
+    catch_up(&mut audit);
+    assert_eq!(told_of(&settings, 2), opened(2..=4), "what comes next tells of the gap");
+    happen(events.of(GroupId(2)), 9..=9);
+    // The ring of group 3 forgets some before the writer looks.
+    happen(events.of(GroupId(3)), 7..=6 + KEPT + 10);
+    catch_up(&mut audit);
+    let gap = |index| vec![("gap".to_owned(), index)];
+    assert_eq!(told_of(&settings, 1), opened(2..=6));
+    assert_eq!(told_of(&settings, 2), [opened(2..=4), gap(9), opened(9..=9)].concat());
+    let rest = opened(17..=16 + KEPT);
+    assert_eq!(told_of(&settings, 3), [opened(2..=6), gap(17), rest].concat());
+    assert_eq!(audit.metrics.audit.lost.get(), 2);
+}
+
+#[test]
+fn a_group_whose_lines_are_gone_tells_where_it_begins() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("audit.jsonl");
+    let settings = AuditSettings { file, bytes_max: 1 << 20, kept: 1 };
+    let events = rings_of(2);
+    events.of(GroupId(2)).restart_after(50);
+    let mut audit = audit_of_groups(&settings, &events);
+    for group in [1, 2] {
+        happen(events.of(GroupId(group)), 51..=51);
+    }
+    catch_up(&mut audit);
+    assert_eq!(told_of(&settings, 1), opened(51..=51));
+    let beginning = vec![("beginning".to_owned(), 50)];
+    assert_eq!(told_of(&settings, 2), [beginning, opened(51..=51)].concat());
+}
+
+#[test]
+fn a_busy_group_does_not_keep_the_writer_from_the_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("audit.jsonl");
+    let settings = AuditSettings { file, bytes_max: 1 << 20, kept: 1 };
+    let events = EventRings::new(groups(3), 1_000_000);
+    let mut audit = audit_of_groups(&settings, &events);
+    happen(events.of(GroupId(1)), 1..=20_000);
+    happen(events.of(GroupId(3)), 1..=1);
+    assert!(!audit.take_events(), "there is more");
+    let waiting = String::from_utf8(audit.file.lines().clone()).unwrap();
+    assert!(waiting.contains("\"group\":3,\"index\":1,"), "{}", waiting.len());
+}
+
+#[test]
+fn a_login_has_its_line_in_the_group_of_its_session() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("audit.jsonl");
+    let settings = AuditSettings { file, bytes_max: 1 << 20, kept: 1 };
+    let events = rings_of(2);
+    let mut audit = audit_of_groups(&settings, &events);
+    let identity = Identity::of(Principal::parse("token:billing").unwrap());
+    let known = Caller::client(Protocol::Framed, None);
+    let known = known.authenticated(identity, Credential::Bootstrap);
+    for group in [1, 2] {
+        let (session, public) = (SessionId(1), PublicSessionId(1));
+        audit.notes.logged_in(&known, GroupId(group), session, public, true);
+    }
+    happen(events.of(GroupId(2)), 2..=2);
+    catch_up(&mut audit);
+    assert_eq!(told_of(&settings, 1), [], "the session is not open there");
+    let login = vec![("login".to_owned(), FOUNDING_INDEX)];
+    assert_eq!(told_of(&settings, 2), [login, opened(2..=2)].concat());
+}
+
+#[test]
+fn a_node_that_cannot_write_hands_all_groups_over_that_it_leads() {
+    let (sender, mut inbox) = inbox().unwrap();
+    let (leaderships, watch) = Leaderships::new(groups(4));
+    for group in [2, 4] {
+        let leadership = Leadership { leader: Some(NodeId(1)), is_here: true, term: 1 };
+        leaderships.set(GroupId(group), leadership);
+    }
+    let gate = Arc::new(AuditGate::new(OnAuditFailure::RefuseChanges));
+    let shard = ShardHandle::new(sender, watch);
+    let groups = groups(4).collect();
+    let mut hand_over = HandOver { groups, shard, gate: Arc::clone(&gate), done_at: None };
+    let mut asked = |hand_over: &mut HandOver| {
+        hand_over.begin();
+        let inputs = inbox.waiting().map(|input| match input {
+            Input::HandOver { group, to: None, .. } => group.0,
+            other => panic!("{other:?}"),
+        });
+        inputs.collect::<Vec<_>>()
+    };
+    assert_eq!(asked(&mut hand_over), [0; 0], "the file can be written");
+    gate.set_failing(true);
+    assert_eq!(asked(&mut hand_over), [2, 4]);
+    assert_eq!(asked(&mut hand_over), [0; 0], "not all the time");
 }

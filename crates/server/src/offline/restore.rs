@@ -181,10 +181,11 @@ mod tests {
         let bytes = file(GROUPS, |_| (), |_, state| state);
         let words = refusal(&bytes, |config| config.groups = 2);
         assert!(words.contains("has 4 groups") && words.contains("groups = 2"), "{words}");
+        let kafka = r#"{"brokers": ["127.0.0.1:9092"], "topic": "locks"}"#;
         let words = refusal(&bytes, |config| {
-            config.audit = Some(crate::config::AuditConfig::new("audit.log".into()));
+            config.kafka = Some(serde_json::from_str(kafka).unwrap());
         });
-        assert!(words.contains("audit cannot be used with groups = 4"), "{words}");
+        assert!(words.contains("kafka cannot be used with groups = 4"), "{words}");
         let (_dir, _, restored) = restore_file(&bytes, |config| config.groups = GROUPS);
         assert_eq!(restored.unwrap().new.groups, GROUPS);
     }

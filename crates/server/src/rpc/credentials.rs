@@ -141,7 +141,9 @@ impl Rpc {
         let id = holdfast_proto::SessionId::from_bytes(session.0.to_be_bytes());
         if let Some(id) = id {
             let public = PublicSessionId(id.public_number());
-            audit.logged_in(caller, session, public, !opening.resumed);
+            let group = self.membership.groups.with_number(opening.group);
+            let group = group.unwrap_or(GroupId::FIRST);
+            audit.logged_in(caller, group, session, public, !opening.resumed);
         }
     }
 }

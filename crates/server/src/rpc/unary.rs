@@ -151,7 +151,7 @@ async fn in_group<V: Verb>(
     match rpc.destination(caller, V::METHOD, group).await? {
         Destination::Here => {
             if let (Command::OpenSession(open), Some(audit)) = (command.get(), &rpc.audit) {
-                audit.logged_in(caller, open.session, open.public, true);
+                audit.logged_in(caller, group, open.session, open.public, true);
             }
             carry_out(rpc, caller, request, (tier, group), command, guard).await
         }

@@ -45,7 +45,7 @@ impl Shard {
             Effect::Installed { group, index } => {
                 self.events.of(group).restart_after(index);
                 tracing::info!(%group, index, "the leader's snapshot is installed");
-                self.owners_unknown = true;
+                self.owners_unknown.insert(group);
             }
             Effect::Publish { group, publication } => {
                 self.send_owners();
@@ -82,14 +82,22 @@ impl Shard {
 
     /// Sinks of events want to know who the sessions of a new table belong to.
     pub(super) fn send_owners(&mut self) {
-        if std::mem::take(&mut self.owners_unknown) && self.tells_owners {
-            let tables = self.engine.replicas().map(|(_, replica)| replica.table());
-            let sessions = tables.flat_map(|table| table.sessions(None, usize::MAX));
-            let owners = sessions.map(|SessionSummary { public, owner, principal, .. }| {
-                (public, SessionOwner { owner, principal })
-            });
-            // The sinks read the root group only.
-            self.events.root().set_sessions(owners.collect());
+        if self.owners_unknown.is_empty() {
+            return;
+        }
+        let unknown = std::mem::take(&mut self.owners_unknown);
+        if !self.tells_owners {
+            return;
+        }
+        for (group, replica) in self.engine.replicas() {
+            if unknown.contains(&group) {
+                let sessions = replica.table().sessions(None, usize::MAX);
+                let owners = sessions.into_iter().map(|session| {
+                    let SessionSummary { public, owner, principal, .. } = session;
+                    (public, SessionOwner { owner, principal })
+                });
+                self.events.of(group).set_sessions(owners.collect());
+            }
         }
     }
 

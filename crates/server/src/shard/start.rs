@@ -155,6 +155,7 @@ impl Shard {
         let own = Member { directory: Some(channels.data_dir), ..membership.own() };
         engine.peer_identified(membership.me, own, LOG_VERSION);
         let framed = FramedConnections::new(channels.inbox.woken());
+        let owners_unknown = membership.groups.all().collect();
         let mut shard = Shard {
             engine,
             inbox: channels.inbox,
@@ -168,7 +169,7 @@ impl Shard {
             elections: BTreeMap::new(),
             events: channels.events,
             tells_owners: config.audit.is_some() || config.kafka.is_some(),
-            owners_unknown: true,
+            owners_unknown,
             memory: channels.memory,
             watchdog: channels.watchdog,
             metrics: channels.metrics,
