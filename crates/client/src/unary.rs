@@ -51,6 +51,8 @@ pub use watch::{Watch, Watched};
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A node that is silent for this long, beyond the call's own wait, is left for the next.
 const ATTEMPT_PATIENCE: Duration = Duration::from_secs(2);
+/// Nodes give up a change of the members or of the policy after this time; it is longer than most calls take.
+const CHANGE_PATIENCE: Duration = Duration::from_secs(5);
 const PAGE_SIZE: u32 = 1000;
 
 /// Single calls to a cluster.

@@ -187,10 +187,12 @@ pub fn restore_groups(
     restored.collect()
 }
 
+/// The newest is that of the highest generation. The root group may have a policy that it never committed, if a survivor
+/// had it at the end of its log. What another group has was committed, so among equal generations that one is taken.
 fn spread_newest_policy(groups: &mut [(GroupId, StoredGroup)]) {
-    groups.sort_by_key(|(_, group)| group.table.access().generation());
+    groups.sort_by_key(|(id, group)| (group.table.access().generation(), *id));
     if let Some((newest, others)) = groups.split_last_mut() {
-        others.iter_mut().for_each(|(_, group)| group.table.take_newer_policy_of(&newest.1.table));
+        others.iter_mut().for_each(|(_, group)| group.table.take_policy_of(&newest.1.table));
     }
 }
 
@@ -470,12 +472,12 @@ mod tests {
         assert!(matches!(too_low, (GroupId(3), RestoreError::FloorTooLow { .. })), "{too_low:?}");
     }
 
-    /// A group whose policy was changed so many times.
-    fn group_with_policy(generation: u64) -> SnapshotFile {
+    /// A group whose policy was changed so many times, each time by a ban of someone else.
+    fn group_with_policy(generation: u64, banned: &str) -> SnapshotFile {
         let founded = found_group(&[NodeId(1)], MapEpoch(1), SlotSet::empty());
         let (membership, mut table) = read_snapshot(&founded.data).unwrap();
         for number in 1..=generation {
-            let principal = Principal::parse(&format!("token:number-{number}")).unwrap();
+            let principal = Principal::parse(&format!("token:{banned}-{number}")).unwrap();
             let change = ChangeAccess {
                 by: "test".into(),
                 identity: None,
@@ -494,11 +496,26 @@ mod tests {
 
     #[test]
     fn all_groups_of_a_restored_cluster_have_the_newest_policy_of_the_old_one() {
-        let files = (1..).map(GroupId).zip([1, 3, 0].map(group_with_policy)).collect::<Vec<_>>();
+        let files = (1..)
+            .map(GroupId)
+            .zip([1, 3, 0].map(|changes| group_with_policy(changes, "alice")))
+            .collect::<Vec<_>>();
         for restored in restore_groups(&files, &terms(1, 0)).unwrap() {
             let (_, table) = read_snapshot(&restored.state.data).unwrap();
             let policy = table.access();
             assert_eq!((policy.generation(), policy.banned().count()), (3, 3), "{restored:?}");
+        }
+    }
+
+    #[test]
+    fn a_policy_that_the_root_group_never_committed_gives_way_to_one_that_another_group_adopted() {
+        // The survivor led the root group when it lost the others, and its last change was not committed.
+        let files =
+            (1..).map(GroupId).zip(["lost", "adopted"].map(|name| group_with_policy(2, name)));
+        for restored in restore_groups(&files.collect::<Vec<_>>(), &terms(1, 0)).unwrap() {
+            let (_, table) = read_snapshot(&restored.state.data).unwrap();
+            let is_adopted = table.access().banned().all(|it| it.to_string().contains("adopted"));
+            assert!(is_adopted, "{restored:?}");
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use holdfast_proto::v1;
 use holdfast_proto::v1::access_service_client::AccessServiceClient;
 
-use super::{CallError, Unary};
+use super::{CHANGE_PATIENCE, CallError, Unary};
 use crate::connection::RESPONSE_BYTES_MAX;
 
 impl Unary {
@@ -23,7 +23,7 @@ impl Unary {
         &self,
         request: v1::ChangeAccessRequest,
     ) -> Result<v1::ChangeAccessResponse, CallError> {
-        self.call_on(Duration::ZERO, request, |node, request| async move {
+        self.call_on(CHANGE_PATIENCE, request, |node, request| async move {
             AccessServiceClient::new(node).change_access(request).await
         })
         .await

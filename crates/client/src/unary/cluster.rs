@@ -9,10 +9,7 @@ use holdfast_proto::v1::cluster_service_client::ClusterServiceClient;
 use tokio::time::timeout;
 use tonic::{Code, Response, Status, Streaming};
 
-use super::{ATTEMPT_PATIENCE, CallError, Unary, unreachable};
-
-/// Nodes give up a change after this time; it is longer than most calls take.
-const CHANGE_PATIENCE: Duration = Duration::from_secs(5);
+use super::{ATTEMPT_PATIENCE, CHANGE_PATIENCE, CallError, Unary, unreachable};
 
 /// Nodes give up making a snapshot after a minute.
 const SAVE_PATIENCE: Duration = Duration::from_secs(60);

@@ -30,6 +30,7 @@ async fn metrics(State(shown): State<Shown>, headers: HeaderMap) -> Response {
         ports: shown.connections.each_ref().map(|port| port.used()),
         client_certificate_ends: shown.transport.client_certificate_ends(),
         peer_certificate_ends: shown.transport.peer_certificate_ends(),
+        policy_generations: shown.shard.policy_generations().all(),
     };
     match page(&shown.metrics, extra, open_metrics) {
         Ok(text) => {

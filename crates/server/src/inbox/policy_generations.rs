@@ -19,6 +19,10 @@ impl PolicyGenerations {
         });
     }
 
+    pub(crate) fn all(&self) -> BTreeMap<GroupId, u64> {
+        self.0.borrow().clone()
+    }
+
     /// Waits until all groups have this generation or a later one, at most so long. Returns the groups that do not have
     /// it then. What this node has applied is committed in the group, so it is in force there.
     pub(crate) async fn groups_behind(&self, generation: u64, patience: Duration) -> Vec<GroupId> {

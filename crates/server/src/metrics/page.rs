@@ -1,8 +1,10 @@
 //! What `/metrics` says: every name, unit and word of it.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use holdfast_replica::GroupId;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
@@ -14,7 +16,7 @@ use super::{ENDINGS, Metrics, QUOTA_KINDS, process};
 use crate::connections::PortUse;
 
 /// What is known elsewhere in the node.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Extra {
     pub(crate) node: u64,
     pub(crate) ready: bool,
@@ -28,6 +30,8 @@ pub(crate) struct Extra {
     pub(crate) client_certificate_ends: Option<i64>,
     /// The same of the peer port.
     pub(crate) peer_certificate_ends: Option<i64>,
+    /// Of each group.
+    pub(crate) policy_generations: BTreeMap<GroupId, u64>,
 }
 
 /// In the OpenMetrics text format, or in the older one of Prometheus, which most tools still ask for.
@@ -161,6 +165,7 @@ impl Collector for Shown {
         self.load(&mut page)?;
         self.connections(&mut page)?;
         self.certificates(&mut page)?;
+        self.policy(&mut page)?;
         self.audit(&mut page)?;
         self.kafka(&mut page)?;
         self.process(&mut page)
@@ -551,6 +556,20 @@ impl Shown {
             if let Some(ends_at) = ends_at {
                 family.encode_family(&[("port", port)])?.encode_gauge(&ends_at)?;
             }
+        }
+        Ok(())
+    }
+
+    fn policy(&self, page: &mut Page<'_>) -> fmt::Result {
+        let mut family = page.encoder.encode_descriptor(
+            "holdfast_policy_generation",
+            "Which generation of the policy this node has in the group",
+            None,
+            MetricType::Gauge,
+        )?;
+        for (group, generation) in &self.extra.policy_generations {
+            let generation = i64::try_from(*generation).unwrap_or(i64::MAX);
+            family.encode_family(&[("group", group.0)])?.encode_gauge(&generation)?;
         }
         Ok(())
     }

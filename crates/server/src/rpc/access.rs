@@ -19,14 +19,15 @@ use tonic::{Request, Response, Status};
 use super::credentials::bind;
 use super::failure::{bug, took_too_long, unavailable};
 use super::reads::{self, ReadRequest};
-use super::route::Destination;
+use super::route::{Destination, LEADER_WAIT};
 use super::unary::CALL_TIMEOUT;
 use super::{Rpc, grpc};
 
 /// How long a change may take, with the time until all groups have it. After that the answer names the groups that do
-/// not have it yet. Less than a whole call may take.
-const ADOPTION_PATIENCE: Duration = Duration::from_secs(4);
-const _: () = assert!(ADOPTION_PATIENCE.as_millis() < CALL_TIMEOUT.as_millis());
+/// not have it yet. The node that forwards the change may have waited for a leader before.
+const ADOPTION_PATIENCE: Duration = Duration::from_secs(3);
+const _: () =
+    assert!(ADOPTION_PATIENCE.as_millis() + LEADER_WAIT.as_millis() < CALL_TIMEOUT.as_millis());
 
 impl ReadRequest for ShowAccessRequest {
     const METHOD: Method = Method::ShowAccess;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use holdfast_proto::v1::{Failure, TransferLeadershipRequest};
+use holdfast_proto::v1::{ChangeAccessResponse, Failure, TransferLeadershipRequest};
 use holdfast_replica::GroupId;
 use holdfast_service::Caller;
 use tokio::time::sleep;
@@ -41,7 +41,13 @@ impl Rpc {
         let caller = Caller::node(me);
         Some(if self.door.leadership(GroupId::FIRST).is_here {
             let changed = access::change(self, caller, request).await;
-            changed.map(|_| tracing::warn!("`holdfast access reset`: changed the administrators"))
+            changed.map(|ChangeAccessResponse { groups_behind, .. }| {
+                // The former administrators keep their sessions in these groups until then.
+                tracing::warn!(
+                    ?groups_behind,
+                    "`holdfast access reset`: changed the administrators"
+                )
+            })
         } else {
             let to_this_node = TransferLeadershipRequest { to: me, ..Default::default() };
             cluster::transfer_leadership(self, caller, to_this_node).await.map(drop)

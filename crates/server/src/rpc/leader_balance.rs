@@ -105,6 +105,13 @@ impl Balance {
         Balance { pinned_for, ..Balance::default() }
     }
 
+    /// While another node leads the root group. A node that gives all its groups up gives up the root group among them.
+    /// So the next leader of the root group has to know who led the others just before.
+    fn look_on(&mut self, now: Duration, leaders: &Leaders) {
+        *self = Balance::new(self.pinned_for);
+        self.note_changes(now, leaders);
+    }
+
     /// The group to move now, if there is one.
     fn next_move(&mut self, now: Duration, leaders: &Leaders) -> Option<Move> {
         self.note_changes(now, leaders);
@@ -197,7 +204,7 @@ pub(crate) async fn keep_balanced(rpc: Rpc, pinned_for: Duration) {
             () = rpc.stopping.begun() => return,
         }
         if !rpc.door.leadership(GroupId::FIRST).is_here {
-            balance = Balance::new(pinned_for);
+            balance.look_on(started.elapsed(), &leaders(&rpc));
             continue;
         }
         let Some(wanted) = balance.next_move(started.elapsed(), &leaders(&rpc)) else { continue };
@@ -334,6 +341,17 @@ mod tests {
         let drained = led_by(&[1, 2, 1, 1, 2, 2], &ALL);
         for at in (1_000..301_000).step_by(500) {
             assert_eq!(balance.next_move(ms(at), &drained), None, "after {at} ms");
+        }
+    }
+
+    #[test]
+    fn a_node_that_gave_up_the_root_group_and_all_others_gets_none_back() {
+        let mut balance = Balance::new(PINNED_FOR);
+        balance.look_on(ms(0), &led_by(&[1, 1, 2, 3], &ALL));
+        // Node 2 leads the root group now.
+        let left = led_by(&[2, 2, 2, 3], &ALL);
+        for at in (500..300_000).step_by(500) {
+            assert_eq!(balance.next_move(ms(at), &left), None, "after {at} ms");
         }
     }
 

@@ -12,7 +12,7 @@ use super::Rpc;
 use super::failure::{no_leader, stopping, unavailable};
 
 /// An election is over well within this time if a majority is up.
-const LEADER_WAIT: Duration = Duration::from_secs(1);
+pub(super) const LEADER_WAIT: Duration = Duration::from_secs(1);
 
 /// Which node carries an action out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

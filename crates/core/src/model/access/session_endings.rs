@@ -96,7 +96,7 @@ impl SessionEndings {
         for _ in 0..reader.count()? {
             let principal = read_principal(reader)?;
             let ended = reader.varint()?;
-            if !(forgotten_through + 1..=generation).contains(&ended) {
+            if ended <= forgotten_through || ended > generation {
                 return Err(inconsistent("sessions ended at no possible generation"));
             }
             if read.by_principal.len() >= PRINCIPALS_REMEMBERED_MAX {
@@ -110,5 +110,25 @@ impl SessionEndings {
             read.by_principal.insert(principal, ended);
         }
         Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+
+    #[test]
+    fn generations_at_the_end_of_their_range_are_refused_and_not_computed_with() {
+        let last = SessionEndings {
+            by_principal: BTreeMap::from([(Principal::parse("token:a").unwrap(), u64::MAX)]),
+            of_strangers: false,
+            forgotten_through: u64::MAX,
+        };
+        let mut bytes = Vec::new();
+        last.write(&mut bytes);
+        let read = SessionEndings::read(&mut Reader::new(&bytes), u64::MAX);
+        assert!(matches!(read, Err(DecodeError::Inconsistent(_))), "{read:?}");
     }
 }

@@ -84,10 +84,10 @@ impl LockTable {
         }
     }
 
-    /// The policy becomes that of the other table, if that is a later one. For a restore: the tables are those of the
-    /// groups of one cluster, whose policies are generations of one policy.
-    pub fn take_newer_policy_of(&mut self, other: &LockTable) {
-        if other.access.generation() > self.access.generation() {
+    /// The policy becomes that of the other table. For a restore: the tables are those of the groups of one cluster, whose
+    /// policies are generations of one policy.
+    pub fn take_policy_of(&mut self, other: &LockTable) {
+        if other.access != self.access {
             self.access = other.access.clone();
             self.count_usage_again();
             self.compiled_grants.forget();
