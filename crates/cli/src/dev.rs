@@ -3,7 +3,9 @@
 mod cluster_shape;
 mod secure;
 
-use std::fmt::Write;
+use std::fmt::{Display, Write};
+use std::io::ErrorKind;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -128,6 +130,7 @@ pub(crate) async fn run(args: DevArgs) -> Result<ExitCode, Problem> {
     if args.no_http {
         configs.iter_mut().for_each(|config| config.set_http(None));
     }
+    check_addresses(&configs)?;
     steps.say(&match &data_dir {
         DataDir::Named(path) => format!("the nodes keep their data in {}", path.display()),
         DataDir::Temporary(dir) => {
@@ -195,16 +198,35 @@ fn check_ports(first: u16, nodes: usize) -> Result<(), Problem> {
     Err(Problem::new(Code::Usage, words))
 }
 
+/// Before anything is written: a directory with the data of some of the nodes would be of no cluster.
+fn check_addresses(configs: &[NodeConfig]) -> Result<(), Problem> {
+    let of_node = |config: &NodeConfig| {
+        let own = config.nodes.iter().find(|member| member.id == config.node)?;
+        Some([Some(own.client.clone()), Some(own.peer.clone()), own.http.clone()])
+    };
+    for address in configs.iter().filter_map(of_node).flatten().flatten() {
+        match TcpListener::bind(address.to_string()) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse => return Err(in_use(&address)),
+            // The node tells what else is wrong.
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn in_use(address: &impl Display) -> Problem {
+    Problem::new(
+        Code::Unavailable,
+        format!(
+            "{address} is in use; another node or program runs there: stop it, or choose other ports with --port"
+        ),
+    )
+}
+
 /// There is no configuration file to change here.
 fn cannot_start(error: StartError) -> Problem {
     match error {
-        StartError::AddressInUse { address, .. } => Problem::new(
-            Code::Unavailable,
-            format!(
-                "{address} is in use; another node or program runs there: stop it, or choose other \
-                 ports with --port"
-            ),
-        ),
+        StartError::AddressInUse { address, .. } => in_use(&address),
         error => server::cannot_start(error),
     }
 }
@@ -283,22 +305,33 @@ fn welcome(
         format!("the dashboard's login is the token in {}\n", shown(&secured.dashboard_token))
     });
     let variable = match secured {
-        Some(secured) => format!("HOLDFAST_CONFIG={}", shown(&secured.client_config)),
-        None => format!("HOLDFAST_ENDPOINTS={}", addresses.join(",")),
+        // The endpoints of another cluster would go before those of the file.
+        Some(secured) => {
+            format!(
+                "unset HOLDFAST_ENDPOINTS\n  export HOLDFAST_CONFIG={}",
+                shown(&secured.client_config)
+            )
+        }
+        None => format!("export HOLDFAST_ENDPOINTS={}", addresses.join(",")),
     };
     // A program of a secured cluster needs three files more: the guide shows it.
-    let programs = match (secured, groups) {
+    let of_programs = match (secured, groups) {
         (Some(_), _) => {
             "Programs show the certificate that this file names: see docs/security.md\n".to_owned()
         }
         (None, 1) => lines_of_programs(addresses.first().map_or("", String::as_str)),
-        (None, groups) => format!(
+        (None, _) => String::new(),
+    };
+    let of_groups = match groups {
+        1 => String::new(),
+        groups => format!(
             "{groups} groups: a preview. This command and the Rust library know several groups, the other libraries do \
              not yet: see docs/scale.md\n"
         ),
     };
+    let programs = of_programs + &of_groups;
     text + &format!(
-        "{kept}\n{}\nTry in another terminal:\n  export {variable}\n  \
+        "{kept}\n{}\nTry in another terminal:\n  {variable}\n  \
          holdfast lock demo -- sleep 5\n  holdfast status demo\n  holdfast cluster status\n\n{programs}\n",
         login.unwrap_or_default()
     )

@@ -412,7 +412,10 @@ pub(crate) fn why_lease_ended(reason: LossReason, ttl: Duration) -> String {
     let ttl = duration::as_written(ttl);
     match reason {
         LossReason::Expired => {
-            format!("the cluster answered no renewal of the lease (--ttl {ttl})")
+            format!(
+                "no renewal of the lease was answered within its --ttl of {ttl}: the cluster did not answer, or this \
+                 program stood still"
+            )
         }
         LossReason::SessionExpired => {
             format!("the cluster heard nothing from this program for the --ttl of {ttl}")

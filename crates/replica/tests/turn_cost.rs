@@ -19,7 +19,7 @@ const TURN_COST: u64 = 8_192;
 
 fn leader() -> (Cluster, SessionId) {
     let mut cluster = Cluster::new(1);
-    cluster.replica_mut(NODE).handle_log_version(NODE, 9);
+    cluster.replica_mut(NODE).handle_log_version(NODE, u32::MAX);
     cluster.run_until_leader();
     cluster.run_for(Duration::from_millis(100));
     assert_eq!(cluster.replica(NODE).table().rules(), RulesVersion::NEWEST);

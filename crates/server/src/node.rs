@@ -359,6 +359,7 @@ impl Node {
         if spreads_leaders {
             tasks.spawn(rpc::keep_balanced(rpc.clone(), leaders_stay_for));
         }
+        tasks.spawn(rpc::give_up_groups_without_root(rpc.clone()));
         if let Some((reset, data_dir)) = access_reset {
             tasks.spawn(rpc.clone().carry_out_reset(reset, data_dir));
         }

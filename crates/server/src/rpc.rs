@@ -54,6 +54,7 @@ mod typed_status;
 mod unary;
 mod watch;
 mod why;
+mod without_root;
 
 use std::sync::Arc;
 
@@ -93,6 +94,7 @@ pub(crate) use self::forwarded::Forwarded;
 pub(crate) use self::leader_balance::keep_balanced;
 pub(crate) use self::serve::serve;
 pub(crate) use self::watch::encode_events;
+pub(crate) use self::without_root::give_up_groups_without_root;
 
 /// Lists that several groups answer, at a time.
 const READS_OF_ALL_GROUPS_MAX: usize = 8;

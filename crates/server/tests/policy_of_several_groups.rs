@@ -6,6 +6,7 @@ mod support;
 
 use std::time::Duration;
 
+use holdfast_cluster_kit::Wire;
 use holdfast_core::Slot;
 use holdfast_proto::GroupMap;
 use holdfast_proto::v1::access_change::Change;
@@ -186,6 +187,28 @@ async fn a_revoked_user_is_granted_nothing_in_any_group_and_a_group_that_is_late
     release(&secured, &bob, &bobs, 30, (last, held.remove(0))).await;
     assert!(!was_granted(&waiting.next().unwrap().await.unwrap()));
     assert!(status(&secured, last).await.holders.is_empty(), "{last}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_does_not_hear_the_root_groups_leader_lets_others_lead() {
+    let (secured, wires) = Secured::start_with_wires_between(with_groups, [0, FAR_NODE]).await;
+    let alice = secured.token("alice", "user").await;
+    place_leaders(&secured).await;
+    let (session, map) = open(&secured, &alice).await.unwrap();
+    let last = name_of(&map, GROUPS);
+    take(&secured, &alice, &session, 10, &last).await;
+
+    // The third node hears both leaders, and may not propose.
+    wires.iter().for_each(Wire::cut);
+    let revoke = request(vec![revoke("alice", "user")]);
+    let revoked = change(&secured, ChangeAccessRequest { end_sessions: true, ..revoke }).await;
+    assert_eq!(revoked.groups_behind, [GROUPS], "its leader does not know of the change");
+    eventually("the last group has another leader, and adopts the policy", async || {
+        let no_change = request(vec![grant("bob", "user")]);
+        change(&secured, no_change).await.groups_behind.is_empty().then_some(())
+    })
+    .await;
+    assert!(status(&secured, &last).await.holders.is_empty(), "{last}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

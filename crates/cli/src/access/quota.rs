@@ -54,6 +54,8 @@ pub(crate) struct SetArgs {
 }
 
 /// Lists the quotas, with what is taken of them.
+///
+/// In a cluster with several groups each group counts for itself, and this is what group 1 has counted.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   holdfast access quota list

@@ -53,6 +53,13 @@ pub(super) struct TokenArgs {
     output: TokenOutput,
 }
 
+impl TokenArgs {
+    /// Nothing is said of a token.
+    pub(super) fn is_default(&self) -> bool {
+        self.expires.is_none() && self.note.is_empty() && self.output.to.is_none()
+    }
+}
+
 /// Lists the tokens: id, user, end and note. Their secrets are not known to the cluster.
 ///
 /// The cluster does not record when a token was last used. The audit files of the nodes say which tokens opened a session:

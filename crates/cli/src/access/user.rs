@@ -210,6 +210,13 @@ pub(super) async fn run(verb: UserVerb, global: &Global) -> Result<ExitCode, Pro
             let changes = super::grants(&principal, &roles).collect();
             token::create(global, &principal, token, changes).await
         }
+        UserVerb::Create(CreateArgs { principal, token, .. }) if !token.is_default() => {
+            let words = format!(
+                "--expires, --note and --to are for the token of a token:NAME, and {principal} has none: the end of a \
+                 certificate or of a JWT stands in itself; nothing was changed"
+            );
+            Err(Problem::new(Code::Usage, words))
+        }
         UserVerb::Create(CreateArgs { principal, roles, .. })
         | UserVerb::Grant(GrantArgs { principal, roles }) => {
             let changes = super::grants(&principal, &roles).collect();

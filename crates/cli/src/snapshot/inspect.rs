@@ -28,6 +28,7 @@ Examples:
   holdfast snapshot inspect locks.holdfast --locks '' --limit 1000000 --output json"
 )]
 pub(crate) struct InspectArgs {
+    /// The file that `snapshot save` wrote.
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Also lists the locks whose names start with this; '' lists all.

@@ -29,6 +29,7 @@ Examples:
   holdfast snapshot restore locks.holdfast --config node-1.toml --closed-for 0s"
 )]
 pub(crate) struct RestoreArgs {
+    /// The file that `snapshot save` wrote.
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// The configuration of the new cluster's first node.

@@ -185,6 +185,21 @@ async fn a_node_whose_port_is_taken_leaves_nothing_behind() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_dev_cluster_of_which_one_port_is_taken_leaves_nothing_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    let data_dir = dir.path().join("data");
+    let first = free_base_port(23);
+    let taken = TcpListener::bind(("127.0.0.1", first + 12)).unwrap();
+    let (port, data) = (first.to_string(), data_dir.to_str().unwrap());
+    let (code, _, stderr) =
+        run_without_cluster(&["dev", "--port", &port, "--data-dir", data]).await;
+    assert_eq!(code, Some(69), "{stderr}");
+    let address = taken.local_addr().unwrap();
+    assert!(stderr.contains(&format!("{address} is in use")), "{stderr}");
+    assert!(!data_dir.exists(), "the next start would find the data of one node");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_no_cluster_would_take_is_refused_without_one() {
     let long = "x".repeat(513);
     for (args, said) in [

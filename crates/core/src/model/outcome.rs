@@ -261,18 +261,19 @@ impl fmt::Display for Rejection {
         match self {
             Rejection::AccessRefused(refusal) => return refusal.fmt(f),
             Rejection::QuotaExceeded { kind, limit, is_of_prefix } => {
-                let of = if *is_of_prefix { "these names have" } else { "this user has" };
+                let of = if *is_of_prefix { "these names" } else { "this user" };
                 return write!(
                     f,
-                    "the quota is used up: {of} {limit} {kind}, and may have no more; release some, or ask an \
-                     administrator for more (holdfast access quota)"
+                    "the quota is {limit} {kind} for {of}, and this request needs more than is left of it; release some, \
+                     or ask an administrator for more (holdfast access quota)"
                 );
             }
             Rejection::WrongGroup { epoch } => {
                 return write!(
                     f,
-                    "another group of the cluster owns this lock (map epoch {epoch}); fetch the map again and send the \
-                     request to that group"
+                    "another group of the cluster owns this lock (map epoch {epoch}), and this client did not send the \
+                     request there: its library knows one group only, so it cannot use all locks of a cluster that has \
+                     several"
                 );
             }
             Rejection::SeveralGroups { epoch } => {

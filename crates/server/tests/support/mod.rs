@@ -79,6 +79,29 @@ impl Cluster {
         (cluster, wire)
     }
 
+    /// As [`Cluster::start_with`]. What the two nodes send each other goes through the wires.
+    pub(crate) async fn start_with_wires_between(
+        count: usize,
+        change: impl Fn(&mut NodeConfig),
+        nodes: [usize; 2],
+    ) -> (Cluster, [Wire; 2]) {
+        let (dir, mut configs) = Cluster::configure(count, change);
+        for config in &mut configs {
+            // Each of the two has another address for the other one than the third node has.
+            config.announce_addresses = false;
+        }
+        let [one, other] = nodes;
+        let mut wires = Vec::new();
+        for (from, to) in [(one, other), (other, one)] {
+            let wire = Wire::to(&configs[to].nodes[to].peer.to_string()).await.unwrap();
+            configs[from].nodes[to].peer = Address::new(wire.address()).unwrap();
+            wires.push(wire);
+        }
+        let cluster = Cluster::launch(dir, configs, |_| Service::default()).await;
+        cluster.serving().await;
+        (cluster, wires.try_into().unwrap())
+    }
+
     /// Started; perhaps not all of them can serve.
     pub(crate) async fn start_without_waiting(
         count: usize,

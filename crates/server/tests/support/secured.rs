@@ -84,6 +84,14 @@ impl Secured {
         (Secured::with_administrator(cluster).await, wire)
     }
 
+    pub(crate) async fn start_with_wires_between(
+        change: impl Fn(&mut NodeConfig),
+        nodes: [usize; 2],
+    ) -> (Secured, [Wire; 2]) {
+        let (cluster, wires) = Cluster::start_with_wires_between(3, secured(change), nodes).await;
+        (Secured::with_administrator(cluster).await, wires)
+    }
+
     async fn with_administrator(cluster: Cluster) -> Secured {
         let bootstrap = bootstrap_token(&cluster.configs[0].data_dir).unwrap().to_secret_text();
         let (admin, put) = new_token("root");
