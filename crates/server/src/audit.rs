@@ -25,7 +25,6 @@ pub(crate) mod line;
 mod lines;
 mod notes;
 mod short_names;
-mod utc;
 
 use std::future::poll_fn;
 use std::io;
@@ -47,7 +46,6 @@ pub use self::file::AuditFileError;
 pub(crate) use self::lines::Lines;
 pub(crate) use self::notes::AuditNotes;
 use self::notes::DENIALS_EVERY;
-pub use self::utc::utc;
 use crate::events::{EventRings, Pace};
 use crate::inbox::{Input, ShardHandle};
 use crate::membership::Electorate;

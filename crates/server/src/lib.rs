@@ -53,11 +53,12 @@ mod stopping;
 mod testing;
 mod traces;
 mod transport;
+mod utc;
 mod wrong_port;
 
 pub use access::{BootstrapError, bootstrap_token, bootstrap_token_file};
 pub use access_reset::{ResetError, reset_access};
-pub use audit::{AuditFileError, utc};
+pub use audit::AuditFileError;
 pub use config::{
     Address, AddressError, AuditConfig, AuthConfig, CheckError, CheckErrors, ConfigError,
     ConnectionsConfig, HttpConfig, KafkaConfig, ListenConfig, LogFormat, MemberConfig, NodeConfig,
@@ -79,3 +80,4 @@ pub use offline::{
 pub use private_file::is_readable_by_others;
 pub use shard::{ShardError, StopReason};
 pub use transport::TlsError;
+pub use utc::utc;

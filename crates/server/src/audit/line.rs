@@ -15,8 +15,8 @@ use super::json_writer::JsonWriter;
 use super::last_positions::Positions;
 use super::notes::{Note, Origin};
 use super::short_names;
-use super::utc::utc;
 use crate::events::{EventView, Position, Recorded, SessionOwner};
+use crate::utc::utc;
 
 /// The kinds of lines that are about no event of the log, or about one that comes after them.
 pub(super) const SPECIAL: [&str; 4] = ["leadership", "membership", "gap", POSITIONS];

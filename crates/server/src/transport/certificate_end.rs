@@ -10,8 +10,8 @@ use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::audit::utc;
 use crate::config::NodeConfig;
+use crate::utc::utc;
 
 pub(super) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// As the alert `HoldfastCertificateEnds`.
