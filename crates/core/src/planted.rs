@@ -125,7 +125,7 @@ pub enum Bug {
     WrongGroupKeptAsAnswer,
     /// What is left of a session that is ending is not in the snapshot.
     EndingNotInSnapshot,
-    /// A group adopts a policy that is older than its own.
+    /// A group adopts a policy that is not newer than its own.
     OlderPolicyAdopted,
     /// What a session may do is not computed again after the adoption of a policy.
     StaleGrantsAfterAdoption,

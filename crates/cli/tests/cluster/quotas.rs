@@ -69,14 +69,18 @@ async fn a_quota_is_reached_at_every_node_and_what_is_released_can_be_taken_agai
         for verb in [&["lock", "c", "--", "true"][..], &["acquire", "c"]] {
             let (code, words) = secured.at(node, "worker", verb).await;
             assert_eq!(code, Some(BUSY), "{verb:?} at {node}: {words}");
-            assert!(words.contains("has 2 locks") && words.contains("access quota"), "{words}");
+            assert!(
+                words.contains("the quota is 2 locks for this user")
+                    && words.contains("access quota"),
+                "{words}"
+            );
         }
         // The quota of a user is its own; that of a prefix is for all.
         let (code, words) = secured.at(node, "other", &["lock", "c", "--", "true"]).await;
         assert_eq!(code, Some(0), "{words}");
         let (code, words) = secured.at(node, "other", &["lock", "jobs/2", "--", "true"]).await;
         assert_eq!(
-            (code, words.contains("these names have 1 locks")),
+            (code, words.contains("the quota is 1 locks for these names")),
             (Some(BUSY), true),
             "{words}"
         );

@@ -143,7 +143,8 @@ impl LockTable {
         }
     }
 
-    /// The holders and the waiters of a lock, at most `shown_max` of each, in the order of their grants and requests.
+    /// The holders and the waiters of a lock, at most `shown_max` of each, in the order of their grants and requests. If
+    /// there are more holders, those that are shown need not be the oldest.
     pub fn status(&self, name: &str, shown_max: usize) -> LockStatus {
         let frozen = self.freezes_in_force().over(name).map(freeze_info);
         let permits = self.stored_permits().get(name).copied();

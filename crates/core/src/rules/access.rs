@@ -76,15 +76,21 @@ impl LockTable {
         Outcome::AccessChanged { generation }
     }
 
+    /// Whether the policy of this generation is newer than the own one.
+    pub fn lacks_policy(&self, generation: u64) -> bool {
+        let own = self.access().generation();
+        #[cfg(feature = "planted")]
+        if crate::planted::Bug::OlderPolicyAdopted.is_active() {
+            return generation >= own.max(1);
+        }
+        generation > own
+    }
+
     /// The policy of the root group becomes that of this group, unless this group has it already, or a later one. It also
     /// ends the sessions that the changes ended which this group has missed.
     pub(crate) fn adopt_policy(&mut self, policy: Access, events: &mut Vec<Event>) -> Outcome {
         let own = self.access().generation();
-        #[cfg(feature = "planted")]
-        let takes_any = crate::planted::Bug::OlderPolicyAdopted.is_active();
-        #[cfg(not(feature = "planted"))]
-        let takes_any = false;
-        if policy.generation() <= own && !takes_any {
+        if !self.lacks_policy(policy.generation()) {
             return Outcome::Done;
         }
         events.push(Event::PolicyAdopted { generation: policy.generation() });

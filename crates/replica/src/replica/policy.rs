@@ -18,12 +18,11 @@ impl Replica {
     /// Whether this leader has to propose a policy of this generation. A proposal that is under way comes first.
     pub fn wants_policy(&self, generation: u64) -> bool {
         let own = self.table.access().generation();
-        let is_under_way = self
-            .policy_adoption
-            .proposed
-            .is_some_and(|(term, proposed)| term == self.consensus.term() && proposed > own);
-        generation > own
-            && !is_under_way
+        let is_proposed = self.policy_adoption.proposed.is_some_and(|(term, proposed)| {
+            term == self.consensus.term() && (proposed > own || proposed == generation)
+        });
+        self.table.lacks_policy(generation)
+            && !is_proposed
             && self.table.rules() >= RulesVersion::NINE
             && self.consensus.has_committed_in_own_term()
     }
