@@ -349,7 +349,7 @@ mod tests {
         let mut balance = Balance::new(PINNED_FOR);
         balance.look_on(ms(0), &led_by(&[1, 1, 2, 3], &ALL));
         // Node 2 leads the root group now.
-        let left = led_by(&[2, 2, 2, 3], &ALL);
+        let left = led_by(&[2, 3, 2, 3], &ALL);
         for at in (500..300_000).step_by(500) {
             assert_eq!(balance.next_move(ms(at), &left), None, "after {at} ms");
         }
