@@ -78,8 +78,11 @@ fn reading_along_changes_nothing() {
 #[test]
 fn every_command_takes_part() {
     let mut seen = [0; CommandKind::ALL.len()];
-    for seed in 1..=12 {
-        let report = run_with(seed, Options { coverage: true, ..minutes(3) });
+    // Where there are several groups, they adopt the policy of the root group.
+    let divided = Options { groups: Some(2), ..minutes(3) };
+    let runs = (1..=12).map(|seed| (seed, minutes(3))).chain((13..=18).map(|seed| (seed, divided)));
+    for (seed, options) in runs {
+        let report = run_with(seed, Options { coverage: true, ..options });
         let coverage = report.coverage.unwrap_or_default();
         for (count, command) in seen.iter_mut().zip(CommandKind::ALL) {
             *count += coverage.total(command);

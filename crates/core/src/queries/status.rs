@@ -143,8 +143,7 @@ impl LockTable {
         }
     }
 
-    /// The holders and the waiters of a lock, at most `shown_max` of each, in the order of their grants and requests. If
-    /// there are more holders, those that are shown need not be the oldest.
+    /// The holders and the waiters of a lock, at most `shown_max` of each.
     pub fn status(&self, name: &str, shown_max: usize) -> LockStatus {
         let frozen = self.freezes_in_force().over(name).map(freeze_info);
         let permits = self.stored_permits().get(name).copied();
@@ -152,11 +151,8 @@ impl LockTable {
             return LockStatus { frozen, permits, ..LockStatus::default() };
         };
         let waiters = lock.queue().iter().take(shown_max);
-        let mut holders: Vec<_> =
-            lock.holds().take(shown_max).map(|hold| self.holder_info(hold)).collect();
-        holders.sort_by_key(|holder| holder.token);
         LockStatus {
-            holders,
+            holders: lock.holds().take(shown_max).map(|hold| self.holder_info(hold)).collect(),
             holder_count: lock.holder_count(),
             waiters: waiters
                 .zip(1..)
