@@ -70,7 +70,7 @@ async fn a_quota_is_reached_at_every_node_and_what_is_released_can_be_taken_agai
             let (code, words) = secured.at(node, "worker", verb).await;
             assert_eq!(code, Some(BUSY), "{verb:?} at {node}: {words}");
             assert!(
-                words.contains("the quota is 2 locks for this user")
+                words.contains("the quota of this user is 2 locks")
                     && words.contains("access quota"),
                 "{words}"
             );
@@ -80,7 +80,7 @@ async fn a_quota_is_reached_at_every_node_and_what_is_released_can_be_taken_agai
         assert_eq!(code, Some(0), "{words}");
         let (code, words) = secured.at(node, "other", &["lock", "jobs/2", "--", "true"]).await;
         assert_eq!(
-            (code, words.contains("the quota is 1 locks for these names")),
+            (code, words.contains("the quota of these names is 1 locks")),
             (Some(BUSY), true),
             "{words}"
         );

@@ -264,7 +264,7 @@ impl fmt::Display for Rejection {
                 let of = if *is_of_prefix { "these names" } else { "this user" };
                 return write!(
                     f,
-                    "the quota is {limit} {kind} for {of}, and this request needs more than is left of it; release some, \
+                    "the quota of {of} is {limit} {kind}, and this request needs more than is left of it; release some, \
                      or ask an administrator for more (holdfast access quota)"
                 );
             }
