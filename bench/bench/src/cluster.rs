@@ -34,13 +34,13 @@ pub struct Cluster {
 impl Cluster {
     /// So many nodes of this `holdfast` program, with more lines for their configuration. Returns when they serve.
     pub async fn start(binary: &Path, nodes: u64, settings: &str) -> Outcome<Cluster> {
-        Cluster::start_at(binary, Addresses::choose(nodes)?, settings).await
+        Cluster::start_at(binary, Addresses::choose(nodes), settings).await
     }
 
     /// Three nodes that people look at: with an HTTP port and an audit file each.
     pub async fn start_observed(binary: &Path) -> Outcome<Cluster> {
         let settings = "[audit]\nfile = \"{directory}/audit-{node}.jsonl\"";
-        Cluster::start_at(binary, Addresses::choose_with_http(3)?, settings).await
+        Cluster::start_at(binary, Addresses::choose_with_http(3), settings).await
     }
 
     async fn start_at(binary: &Path, addresses: Addresses, settings: &str) -> Outcome<Cluster> {

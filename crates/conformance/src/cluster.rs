@@ -67,7 +67,7 @@ impl Clusters {
 impl Cluster {
     pub(crate) async fn start(holdfast: &Path, ground: Ground) -> Checked<Cluster> {
         let dir = tempfile::Builder::new().prefix("holdfast-conformance-").tempdir()?;
-        let mut addresses = Addresses::choose(NODES_MAX)?;
+        let mut addresses = Addresses::choose(NODES_MAX);
         let spare = (addresses.client.remove(&NODES_MAX), addresses.peer.remove(&NODES_MAX));
         let spare = (spare.0.unwrap_or_default(), spare.1.unwrap_or_default());
         let none = BTreeMap::new();

@@ -49,7 +49,7 @@ impl Cluster {
         node_count: u64,
         recorder: &Recorder,
     ) -> Result<Cluster, ClusterError> {
-        let addresses = Addresses::choose(node_count)?;
+        let addresses = Addresses::choose(node_count);
         let network = Network::between(&addresses.peer, &addresses.client).await?;
         let clocks = WallClocks::detect(dir);
         let plan = Plan {

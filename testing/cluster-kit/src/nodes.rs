@@ -6,10 +6,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
-use std::net::{Ipv4Addr, TcpListener};
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -17,14 +14,11 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::network::Network;
+use crate::ports::free_port;
 use crate::wall_clock::WallClocks;
 
 /// Longer than a node takes to hand over and stop, also on a slow machine.
 const STOP_PATIENCE: Duration = Duration::from_secs(15);
-
-/// Below those that systems give to outgoing connections. A node that was down must find its port free; and
-/// a connection to it that is tried again and again would one day get that very port, and be connected to itself.
-const PORTS: Range<u16> = 15_000..32_000;
 
 /// What a node says when it has done so.
 const SNAPSHOT_INSTALLED: &str = "the leader's snapshot is installed";
@@ -49,34 +43,16 @@ pub struct Addresses {
 }
 
 impl Addresses {
-    /// Ports that no process listened on a moment ago. All are held until the last is found, so they
-    /// differ.
-    pub fn choose(nodes: u64) -> io::Result<Addresses> {
-        let chosen = Addresses::choose_with_http(nodes)?;
-        Ok(Addresses { http: BTreeMap::new(), ..chosen })
+    /// Ports that no process listened on a moment ago.
+    pub fn choose(nodes: u64) -> Addresses {
+        Addresses { http: BTreeMap::new(), ..Addresses::choose_with_http(nodes) }
     }
 
     /// As [`Addresses::choose`], with an HTTP port for each.
-    pub fn choose_with_http(nodes: u64) -> io::Result<Addresses> {
-        let count = PORTS.end - PORTS.start;
-        let first = RandomState::new().build_hasher().finish() % u64::from(count);
-        let mut ports = (0..count).map(|i| PORTS.start + (first as u16 + i) % count);
-        let mut held = Vec::new();
-        let mut choose = || {
-            let listener = ports
-                .find_map(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok())
-                .ok_or(io::ErrorKind::AddrInUse)?;
-            let address = listener.local_addr()?.to_string();
-            held.push(listener);
-            Ok::<_, io::Error>(address)
-        };
-        let mut addresses = Addresses::default();
-        for node in 1..=nodes {
-            addresses.client.insert(node, choose()?);
-            addresses.peer.insert(node, choose()?);
-            addresses.http.insert(node, choose()?);
-        }
-        Ok(addresses)
+    pub fn choose_with_http(nodes: u64) -> Addresses {
+        let choose =
+            || (1..=nodes).map(|node| (node, format!("127.0.0.1:{}", free_port()))).collect();
+        Addresses { client: choose(), peer: choose(), http: choose() }
     }
 }
 
@@ -314,17 +290,5 @@ mod tests {
     fn a_snapshot_tells_by_its_name_how_far_it_goes() {
         assert_eq!(snapshot_index("snap-0-000000000000012c.snap"), Some(300));
         assert_eq!(snapshot_index("log-1a.seg"), None);
-    }
-
-    #[test]
-    fn the_ports_of_nodes_differ_and_are_none_of_outgoing_connections() {
-        assert!(Addresses::choose(5).unwrap().http.is_empty());
-        let addresses = Addresses::choose_with_http(5).unwrap();
-        let all = [&addresses.client, &addresses.peer, &addresses.http];
-        let all = all.into_iter().flat_map(BTreeMap::values);
-        let ports = all.map(|address| address.rsplit_once(':').unwrap().1.parse().unwrap());
-        let ports: std::collections::BTreeSet<u16> = ports.collect();
-        assert_eq!(ports.len(), 15);
-        assert!(ports.iter().all(|port| PORTS.contains(port)), "{ports:?}");
     }
 }

@@ -36,7 +36,7 @@ impl Stage {
     /// Starts the nodes and waits until they serve.
     pub(crate) async fn set(holdfast: &Path, node_count: u64) -> Result<Stage, StoryFailure> {
         let dir = tempfile::Builder::new().prefix("holdfast-story-").tempdir()?;
-        let addresses = Addresses::choose(node_count)?;
+        let addresses = Addresses::choose(node_count);
         let network = Network::between(&addresses.peer, &addresses.client).await?;
         let clocks = WallClocks::detect(dir.path());
         let plan = Plan {

@@ -45,7 +45,7 @@ pub(crate) struct Etcd {
 
 impl Etcd {
     pub(crate) async fn start(installation: &Installation, program: &Path) -> Outcome<Etcd> {
-        let addresses = Addresses::choose(NODES)?;
+        let addresses = Addresses::choose(NODES);
         let peers: Vec<String> =
             addresses.peer.iter().map(|(node, peer)| format!("n{node}=http://{peer}")).collect();
         let mut nodes = Vec::new();

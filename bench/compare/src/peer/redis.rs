@@ -40,7 +40,7 @@ impl Redis {
         name: &str,
         durability: Durability,
     ) -> Outcome<Redis> {
-        let addresses = Addresses::choose(1)?;
+        let addresses = Addresses::choose(1);
         let address = addresses.client.values().next().ok_or("no address")?;
         let port = address.rsplit_once(':').map_or("", |(_, port)| port);
         let directory = installation.new_directory(name)?.display().to_string();

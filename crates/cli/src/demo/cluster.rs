@@ -27,7 +27,7 @@ impl DemoCluster {
     /// Returns when it serves.
     pub(super) async fn start() -> Result<DemoCluster, Problem> {
         let dir = tempfile::Builder::new().prefix("holdfast-demo-").tempdir().map_err(broke)?;
-        let addresses = Addresses::choose(NODES).map_err(broke)?;
+        let addresses = Addresses::choose(NODES);
         let program = std::env::current_exe().map_err(broke)?;
         let plan = Plan { cluster: "demo", addresses: &addresses, network: None, settings: "" };
         let clocks = WallClocks::untouched(dir.path());

@@ -27,7 +27,7 @@ struct Wired {
 impl Wired {
     async fn start() -> Wired {
         let dir = tempfile::tempdir().unwrap();
-        let addresses = Addresses::choose_with_http(3).unwrap();
+        let addresses = Addresses::choose_with_http(3);
         let network = Network::between(&addresses.peer, &addresses.client).await.unwrap();
         let plan = Plan {
             cluster: "reasons",

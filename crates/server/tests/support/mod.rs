@@ -8,10 +8,10 @@ pub(crate) mod framed;
 pub(crate) mod pki;
 pub(crate) mod secured;
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use holdfast_cluster_kit::Wire;
+use holdfast_cluster_kit::{Wire, free_ports};
 use holdfast_proto::SessionId;
 use holdfast_proto::v1::lock_service_client::LockServiceClient;
 use holdfast_proto::v1::{
@@ -207,9 +207,7 @@ pub(crate) async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Opti
 }
 
 fn free_addresses(count: usize) -> Vec<SocketAddr> {
-    let held: Vec<TcpListener> =
-        (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-    held.iter().map(|listener| listener.local_addr().unwrap()).collect()
+    free_ports(count).into_iter().map(|port| (Ipv4Addr::LOCALHOST, port).into()).collect()
 }
 
 /// Status and body of one page.

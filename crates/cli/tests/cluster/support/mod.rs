@@ -8,13 +8,14 @@ mod http;
 mod load;
 mod nodes;
 mod plain;
-mod ports;
 mod proxy;
 mod raw;
 mod terminal;
 
 use std::future::Future;
 use std::time::{Duration, Instant};
+
+pub(crate) use holdfast_cluster_kit::free_base_port;
 
 pub(crate) use cluster_slots::{all_cluster_slots, cluster_slot};
 pub(crate) use command::{data, json, json_lines, output, run, text, words};
@@ -26,7 +27,6 @@ pub(crate) use http::{metrics, page, value as metric};
 pub(crate) use load::{Load, LoadReport};
 pub(crate) use nodes::{Cluster, ClusterOptions, holdfast};
 pub(crate) use plain::{PlainClient, PlainSession, hold, wait_in_line};
-pub(crate) use ports::free_base_port;
 pub(crate) use proxy::Proxy;
 pub(crate) use raw::call_with_bytes;
 pub(crate) use terminal::Terminal;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
+use holdfast_cluster_kit::free_ports;
 use holdfast_proto::v1::{ClusterStatusResponse, GroupStatus};
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use tempfile::TempDir;
@@ -12,7 +13,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::cluster_slots::{ClusterSlot, all_cluster_slots, cluster_slot};
-use super::ports::free_ports;
 use super::{PlainClient, eventually};
 
 /// The binary under test.
