@@ -37,7 +37,7 @@ Verbs:
                             faketime by apt-get, as `chaos` does, for wall clocks that jump.
   test [--fast] [-- <arguments>...]
                             Set up what the tests need and run those of the whole workspace. With
-                            --fast, run only the tests that start no process and no server. On
+                            --fast, run only the tests that start no node and no server. On
                             Debian, as root, that installs postgresql, redis-server, prometheus, chromium and
                             chromium-driver by apt-get.
                             The arguments are passed on to `cargo test`.

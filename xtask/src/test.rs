@@ -1,4 +1,4 @@
-//! `cargo xtask test`: everything the tests need, then the tests. With `--fast`, only those that start no process.
+//! `cargo xtask test`: everything the tests need, then the tests. With `--fast`, only those that start no node.
 //!
 //! A test that needs a real `holdfast` process gets it from cargo, which builds the binary before
 //! the tests of its crate. A test that needs a database server starts one of its own; that there is
@@ -22,13 +22,13 @@ const SERVERS: [Server; 7] = [
     Server { name: "Maven", program: "mvn", debian_package: "maven" },
 ];
 
-/// Packages with tests that start processes or servers. Their unit tests start none.
-const WITH_PROCESSES: [&str; 3] = ["holdfast", "holdfast-client", "holdfast-fence"];
+/// Packages with tests that start nodes, processes or servers. Their unit tests start none.
+const WITH_NODES: [&str; 4] = ["holdfast", "holdfast-client", "holdfast-fence", "holdfast-server"];
 /// A package whose unit tests need a Redis server.
 const WITH_SERVER: &str = "holdfast-redis-locks";
 
 pub(crate) struct Options {
-    /// Without the tests that start processes or servers.
+    /// Without the tests that start nodes, processes or servers.
     fast: bool,
     /// Passed on to `cargo test` as they are.
     cargo_arguments: Vec<OsString>,
@@ -65,14 +65,14 @@ pub(crate) fn run(options: Options) -> Result<(), Failure> {
 fn run_fast(cargo_arguments: &[OsString]) -> Result<(), Failure> {
     let (mut others, mut units) =
         (vec!["--workspace".to_owned(), format!("--exclude={WITH_SERVER}")], Vec::new());
-    for package in WITH_PROCESSES {
+    for package in WITH_NODES {
         others.push(format!("--exclude={package}"));
         units.push(format!("--package={package}"));
     }
     units.extend(["--lib".to_owned(), "--bins".to_owned()]);
     build(&others)?;
     build(&units)?;
-    test("the tests that start no process", &others, cargo_arguments)?;
+    test("the tests that start no node", &others, cargo_arguments)?;
     test("the unit tests of the other packages", &units, cargo_arguments)
 }
 
