@@ -85,6 +85,8 @@ func TestTheMapWithTheHighestEpochCountsAndOfOneEpochTheLaterLeaders(t *testing.
 	expect(t, "the group", routes.groupOfName("wallet"), 2)
 	expect(t, "an older one is newer", routes.Learn(parseGroupMap(divided(2, 4000))), false)
 	expect(t, "the group after an older map", routes.groupOfName("wallet"), 2)
+	expect(t, "an older one with the same owners is newer", routes.Learn(parseGroupMap(divided(2, 2000))), false)
+	expect(t, "the epoch after it", routes.Epoch(), 3)
 	expect(t, "no map is newer", routes.Learn(nil), false)
 	again := divided(3, 2000)
 	again.Groups[1].Leader = "c:3"
