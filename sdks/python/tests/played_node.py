@@ -41,7 +41,9 @@ class Stream:
             if not data:
                 return None
             self._pieces.feed(data)
-            self._frames.extend(decode("ClientFrame", content) for kind, content in self._pieces.take() if kind == FRAME)
+            self._frames.extend(
+                decode("ClientFrame", content) for kind, content in self._pieces.take() if kind == FRAME
+            )
         return self._frames.popleft()
 
     def next_operation(self) -> Operation:

@@ -43,6 +43,8 @@ _log = logging.getLogger("holdfast")
 #: A node of which nothing came for so long, though it owes an answer, is asked whether it is there, and then left.
 _PING_AFTER = 2_000 * MS
 _FOR_EVER = 1 << 62
+
+
 class Call:
     """A request of a program, until it has its outcome."""
 

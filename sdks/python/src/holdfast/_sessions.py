@@ -53,6 +53,7 @@ class Sessions:
         timeout = int(request_timeout * 1000) * MS
         self._options = Options(settings, timeout, security.check(), patience, self._learn)
         self._traceparent = traceparent
+        self._is_closed = False
         self._ids = SessionIds(lambda: secrets.token_hex(16))
         self.root = Engine(ROOT, lambda: Endpoints(endpoints, discover), self._ids.of_one_group(), self._options)
         self._begin_epoch()
@@ -132,7 +133,7 @@ class Sessions:
         if group == ROOT:
             return self.root
         with self._lock:
-            if self.root.is_closed:
+            if self._is_closed:
                 raise Closed()
             if group not in self._others:
                 nodes = lambda: self.root.endpoints_for(self._routes.leader_of(group))  # noqa: E731
@@ -146,7 +147,7 @@ class Sessions:
 
     @property
     def has_learned(self) -> bool:
-        """Whether a node has told if there are several groups. A group says of the locks of others that they are free."""
+        """Whether a node has told if there are several groups. A group says that the locks of others are free."""
         return self._is_one_group or self._routes.map is not None
 
     def session_of(self, name: str) -> Optional[Engine]:
@@ -154,14 +155,15 @@ class Sessions:
         group = self._routes.group_of_name(name)
         return self.root if group == ROOT else self._others.get(group)
 
-    def start_close(self, new_call: Callable[[], Call]) -> List[Call]:
-        """Closes all sessions, at the same time."""
+    def begin_close(self) -> List[Engine]:
+        """No further session is opened. Those that there are have to be closed, all at the same time."""
         with self._lock:
-            engines = [self.root, *self._others.values()]
-            return [engine.close(new_call()) for engine in engines]
+            self._is_closed = True
+            return [self.root, *self._others.values()]
 
     def close(self) -> None:
-        outcome_of_close([call.await_outcome() for call in self.start_close(Call)])
+        calls = [engine.close(Call()) for engine in self.begin_close()]
+        outcome_of_close([call.await_outcome() for call in calls])
 
     @property
     def circuit(self) -> str:

@@ -200,16 +200,7 @@ class AsyncClient:
 
     async def close(self) -> None:
         """Ends the session: all its locks and places in queues are freed at once."""
-        loop = asyncio.get_running_loop()
-        closed: "List[asyncio.Future[None]]" = []
-
-        def new_call() -> Call:
-            done: "asyncio.Future[None]" = loop.create_future()
-            closed.append(done)
-            return Call(on_done=lambda _: _call_soon(loop, lambda: done.done() or done.set_result(None)))
-
-        calls = self._sessions.start_close(new_call)
-        await asyncio.gather(*closed)
+        calls = await asyncio.gather(*[_outcome_of(engine.close) for engine in self._sessions.begin_close()])
         outcome_of_close([call.outcome for call in calls])
 
     async def __aenter__(self) -> "AsyncClient":

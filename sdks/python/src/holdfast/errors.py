@@ -100,7 +100,7 @@ class Lost(HoldfastError):
         return f"the lock is lost: {_LOSSES.get(self.reason, self.reason)}"
 
 
-#: Limits can have room again later, and a freeze ends; a wrong request stays wrong.
+#: Limits can have room again later, a freeze ends, and another group may own the lock; a wrong request stays wrong.
 _RETRYABLE = frozenset(
     {
         "too_many_sessions",
@@ -111,6 +111,7 @@ _RETRYABLE = frozenset(
         "frozen",
         "quota_exceeded",
         "rate_limited",
+        "wrong_group",
     }
 )
 

@@ -87,7 +87,7 @@ class GroupMap:
 
 
 class Routes:
-    """The newest map that a session of the client has learned. Its epoch only rises, whatever order the maps come in."""
+    """The newest map that a session of the client has learned. Its epoch only rises, in whatever order maps come."""
 
     def __init__(self) -> None:
         self.map: Optional[GroupMap] = None
