@@ -11,9 +11,12 @@ import (
 // Version is that of this library, and of the clusters that it was made with.
 const Version = "0.1.0"
 
-// Client has one session with a cluster, and any number of locks in it. It keeps the session alive.
+// Client has a session with a cluster, and any number of locks in it. It keeps the session alive.
+//
+// In a cluster with several groups it has a session in each group whose locks it uses. Each has a connection, a lease and a
+// leader of its own. A group that has no leader delays its own locks only.
 type Client struct {
-	engine      *engine.Engine
+	sessions    *engine.Sessions
 	traceparent func(context.Context) string
 }
 
@@ -28,7 +31,7 @@ func New(endpoints string, options ...Option) (*Client, error) {
 		return nil, fmt.Errorf("%w: %w", ErrInvalidEndpoints, err)
 	}
 	return &Client{
-		engine: engine.New(engine.Config{
+		sessions: engine.New(engine.Config{
 			Endpoints:      known,
 			Settings:       config.settings(),
 			RequestTimeout: config.requestTimeout,
@@ -45,7 +48,7 @@ func Connect(ctx context.Context, endpoints string, options ...Option) (*Client,
 	if err != nil {
 		return nil, err
 	}
-	outcome, isComplete := client.engine.Open(ctx)
+	outcome, isComplete := client.sessions.Root().Open(ctx)
 	if _, err := resultOf(ctx, outcome, isComplete); err != nil {
 		// There is no session, so this does not wait.
 		_ = client.Close(context.WithoutCancel(ctx))
@@ -54,10 +57,10 @@ func Connect(ctx context.Context, endpoints string, options ...Option) (*Client,
 	return client, nil
 }
 
-// Close ends the session: all its locks and places in queues are freed at once. It waits for up to 2 s. If it fails, the
-// session ends by its TTL.
+// Close ends the session, in all groups: all its locks and places in queues are freed at once. It waits for up to 2 s. If it
+// fails, the session ends by its TTL.
 func (c *Client) Close(ctx context.Context) error {
-	outcome, isComplete := c.engine.Close(ctx)
+	outcome, isComplete := c.sessions.Close(ctx)
 	_, err := resultOf(ctx, outcome, isComplete)
 	return err
 }
@@ -74,5 +77,6 @@ const (
 	CircuitHalfOpen = Circuit(core.CircuitHalfOpen)
 )
 
-// Circuit says whether calls fail at once, because no node serves.
-func (c *Client) Circuit() Circuit { return Circuit(c.engine.Circuit()) }
+// Circuit says whether calls fail at once, because no node serves. In a cluster with several groups it is the worst state of
+// all sessions: calls about the locks of one group fail at once, or of several groups.
+func (c *Client) Circuit() Circuit { return Circuit(c.sessions.Circuit()) }

@@ -19,6 +19,11 @@
 // No lock can keep a paused process from writing late. Only the resource can: check the token there. The packages fence
 // and hfsql, and the modules hfpgx and hfredis, do that.
 //
+// # Clusters with several groups
+//
+// A client has a session in each Raft group whose locks it uses, all under one id. A group without a leader delays its own
+// locks only. Locks that [Client.LockAll] is to take together need one tag in their names, such as "{order-42}/header".
+//
 // # Goroutines
 //
 // All methods of a client and of a guard can be called from any goroutine. Each call of Lock is an actor of its own, so

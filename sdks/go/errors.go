@@ -36,6 +36,8 @@ var (
 	// ErrQuotaExceeded: the caller has what its quota allows, or asks more often. It is an ErrRejected, too. See
 	// [QuotaExceededError].
 	ErrQuotaExceeded = errors.New("the quota of the caller is used up")
+	// ErrSeveralGroups: the locks of a [Client.LockAll] are in different groups of the cluster. It is an ErrRejected, too.
+	ErrSeveralGroups = errors.New("the locks are in several groups of the cluster; put the same tag into their names")
 	// ErrInvalidOptions: an option of the client cannot be used, or a file that it names.
 	ErrInvalidOptions = errors.New("the options of the client cannot be used")
 	// ErrInvalidEndpoints: the list of endpoints cannot be used.
@@ -129,8 +131,8 @@ func (e *RejectedError) Error() string {
 	return fmt.Sprintf("%s (%s)", e.Message, e.Reason)
 }
 
-// Is makes the error an [ErrRejected], and if the reason says so an [ErrUnauthenticated], an [ErrPermissionDenied] or an
-// [ErrQuotaExceeded].
+// Is makes the error an [ErrRejected], and if the reason says so an [ErrUnauthenticated], an [ErrPermissionDenied], an
+// [ErrSeveralGroups] or an [ErrQuotaExceeded].
 func (e *RejectedError) Is(target error) bool {
 	switch target {
 	case ErrRejected:
@@ -139,6 +141,8 @@ func (e *RejectedError) Is(target error) bool {
 		return e.Reason == "unauthenticated" || e.Reason == "credential_expired"
 	case ErrPermissionDenied:
 		return e.Reason == "permission_denied"
+	case ErrSeveralGroups:
+		return e.Reason == "several_groups"
 	case ErrQuotaExceeded:
 		return e.isOfQuota()
 	default:

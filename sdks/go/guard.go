@@ -13,6 +13,7 @@ import (
 
 // held has locks that were granted together. If one of them is lost, none gives a token any more.
 type held struct {
+	// engine is that of the session that has the locks.
 	engine *engine.Engine
 	holds  []*core.Hold
 	parent context.Context

@@ -28,7 +28,9 @@ func (c *Client) Lock(ctx context.Context, name string, options ...LockOption) (
 	return &Guard{held}, nil
 }
 
-// LockAll takes several locks, all at one moment or none.
+// LockAll takes several locks, all at one moment or none. In a cluster with several groups they have to be in one group:
+// put the same tag into their names, such as "{order-42}/header" and "{order-42}/lines". Otherwise it fails with
+// [ErrSeveralGroups].
 func (c *Client) LockAll(ctx context.Context, names []string, options ...LockOption) (*GuardAll, error) {
 	for _, name := range names {
 		if err := checkName(name); err != nil {
@@ -48,14 +50,14 @@ func (c *Client) LockAll(ctx context.Context, names []string, options ...LockOpt
 
 func (c *Client) acquire(ctx context.Context, request core.Request, terms *terms) (*held, error) {
 	options := engine.Options{Wait: terms.wait, Renews: terms.renews(), OnQueued: terms.onQueued}
-	outcome, isComplete := c.engine.Run(ctx, request, options)
+	outcome, session, isComplete := c.sessions.Acquire(ctx, request, options)
 	if _, err := resultOf(ctx, outcome, isComplete); err != nil {
 		return nil, err
 	}
-	held := &held{engine: c.engine, holds: outcome.Holds, parent: ctx, actor: *terms.actor}
+	held := &held{engine: session, holds: outcome.Holds, parent: ctx, actor: *terms.actor}
 	// The grant may have been so long on its way that it is over by now.
 	if err := held.Check(); err != nil {
-		go func() { _ = held.Release(c.engine.Base()) }()
+		go func() { _ = held.Release(session.Base()) }()
 		return nil, err
 	}
 	return held, nil

@@ -76,7 +76,7 @@ func WithTLS(files TLS) Option {
 // other users.
 func WithAuthFile(path string) Option { return func(c *config) { c.authFile = path } }
 
-// WithCredential shows what the function returns. It is called for each connection.
+// WithCredential shows what the function returns. It is called for each connection, by several goroutines at a time.
 func WithCredential(credential func() (string, error)) Option {
 	return func(c *config) { c.security.Credential = credential }
 }

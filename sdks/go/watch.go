@@ -3,6 +3,8 @@ package holdfast
 import (
 	"context"
 	"iter"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -63,7 +65,8 @@ type WatchOption func(*watch)
 // WithoutSnapshot tells only what happens from now on.
 func WithoutSnapshot() WatchOption { return func(w *watch) { w.isWithoutSnapshot = true } }
 
-// Watch tells what is held under a prefix, and then what happens: each event once and in order. An empty prefix is
+// Watch tells what is held under a prefix, and then what happens: each event once and in order. In a cluster with several
+// groups, the events of one group come in order, hence those of each lock; between the groups there is no order. An empty prefix is
 // everything, sessions included. A broken connection is not seen: the watch goes on at another node.
 //
 // An error is told in the place of an update. After an [ErrUnavailable] the watch goes on if the loop does; other errors
@@ -78,9 +81,9 @@ func (c *Client) Watch(ctx context.Context, prefix string, options ...WatchOptio
 		open := func(ctx context.Context, conn grpc.ClientConnInterface) (grpc.ServerStreamingClient[pb.WatchFrame], error) {
 			return pb.NewWatchServiceClient(conn).Watch(ctx, w.request())
 		}
-		engine.Resume(ctx, c.engine, open, w.take, func(end engine.StreamEnd) bool {
-			if isGap(end) || (end.GetRetryable() && ctx.Err() == nil && c.engine.Base().Err() == nil && w.isCutOff()) {
-				w.position, w.hasSnapshotBegun, w.isWithoutSnapshot = nil, false, false
+		engine.Resume(ctx, c.sessions.Root(), open, w.take, func(end engine.StreamEnd) bool {
+			if isGap(end) || (end.GetRetryable() && ctx.Err() == nil && c.sessions.Root().Base().Err() == nil && w.isCutOff()) {
+				w.positions, w.hasSnapshotBegun, w.isWithoutSnapshot = nil, false, false
 				return yield(Update{IsRestarted: true}, nil)
 			}
 			err, isFatal := c.streamError(ctx, end)
@@ -92,21 +95,40 @@ func (c *Client) Watch(ctx context.Context, prefix string, options ...WatchOptio
 type watch struct {
 	prefix            string
 	isWithoutSnapshot bool
-	// position is after what to go on; nil before the snapshot is complete.
-	position         *pb.EventPosition
+	// positions is after what to go on, by group; empty before the snapshot is complete.
+	positions        map[uint32]*pb.EventPosition
 	hasSnapshotBegun bool
 	yield            func(Update, error) bool
 }
 
 func (w *watch) request() *pb.WatchRequest {
-	return &pb.WatchRequest{Prefix: w.prefix, After: w.position, WithoutSnapshot: w.isWithoutSnapshot}
+	request := &pb.WatchRequest{Prefix: w.prefix, WithoutSnapshot: w.isWithoutSnapshot}
+	for _, group := range slices.Sorted(maps.Keys(w.positions)) {
+		request.AfterGroups = append(request.AfterGroups, w.positions[group])
+	}
+	// Older nodes know one group.
+	if len(request.AfterGroups) == 1 {
+		request.After, request.AfterGroups = request.AfterGroups[0], nil
+	}
+	return request
+}
+
+func (w *watch) note(position *pb.EventPosition) {
+	if position == nil {
+		return
+	}
+	if w.positions == nil {
+		w.positions = map[uint32]*pb.EventPosition{}
+	}
+	group := position.GetGroup()
+	w.positions[group] = later(w.positions[group], position)
 }
 
 // isCutOff says that a part of the snapshot was told. That cannot be gone on with.
-func (w *watch) isCutOff() bool { return w.position == nil && w.hasSnapshotBegun }
+func (w *watch) isCutOff() bool { return len(w.positions) == 0 && w.hasSnapshotBegun }
 
 func (w *watch) take(frame *pb.WatchFrame) bool {
-	w.position = later(w.position, frame.GetPosition())
+	w.note(frame.GetPosition())
 	for _, it := range frame.GetLocks() {
 		w.hasSnapshotBegun = true
 		lock := &LockSummary{
@@ -166,7 +188,7 @@ func (c *Client) streamError(ctx context.Context, end engine.StreamEnd) (err err
 	switch {
 	case ctx.Err() != nil:
 		return cancelled(ctx), true
-	case c.engine.Base().Err() != nil:
+	case c.sessions.Root().Base().Err() != nil:
 		return ErrClosed, true
 	case !end.GetRetryable():
 		reason := core.ReasonName(end.GetReason())
@@ -213,7 +235,7 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Observed, error] {
 				return true
 			}
 		}
-		engine.Resume(ctx, e.client.engine, open, take, func(end engine.StreamEnd) bool {
+		engine.Resume(ctx, e.client.sessions.Root(), open, take, func(end engine.StreamEnd) bool {
 			if isGap(end) {
 				request.After, request.AfterEpoch = nil, 0
 				return yield(Observed{IsMissed: true}, nil)

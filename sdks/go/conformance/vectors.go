@@ -22,6 +22,8 @@ func answerVector(kind string, text json.RawMessage) (any, error) {
 		return answerFence(text)
 	case "endpoints":
 		return answerEndpoints(text)
+	case "slots":
+		return answerSlot(text)
 	default:
 		return nil, fmt.Errorf("no vectors of the kind %q", kind)
 	}
@@ -146,4 +148,14 @@ func answerEndpoints(text json.RawMessage) (any, error) {
 		return map[string]any{"error": "not_host_and_port", "part": invalid.Part}, nil
 	}
 	return map[string]any{"addresses": endpoints.All()}, nil
+}
+
+func answerSlot(text json.RawMessage) (any, error) {
+	var it struct {
+		Name string `json:"name"`
+	}
+	if err := json.Unmarshal(text, &it); err != nil {
+		return nil, err
+	}
+	return map[string]any{"slot": core.SlotOf(it.Name)}, nil
 }

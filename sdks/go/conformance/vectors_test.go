@@ -9,7 +9,7 @@ import (
 )
 
 func TestTheLibraryAnswersTheVectorsAsTheRustLibraryDoes(t *testing.T) {
-	for _, kind := range []string{"lease", "fence", "endpoints"} {
+	for _, kind := range []string{"lease", "fence", "endpoints", "slots"} {
 		file, err := os.Open("../../../crates/conformance/vectors/" + kind + ".jsonl")
 		if err != nil {
 			t.Fatal(err)

@@ -35,9 +35,9 @@ const (
 	portTries      = 5
 )
 
-// Server is a cluster of one node.
+// Server is a cluster, of one node unless the test asks for more.
 type Server struct {
-	// Endpoint is `host:port`.
+	// Endpoint is `host:port`, of the first node.
 	Endpoint string
 	binary   string
 	data     string
@@ -47,17 +47,25 @@ type Server struct {
 // Start starts a node on loopback, and stops it after the test.
 func Start(t testing.TB) *Server {
 	t.Helper()
-	return startNode(t, false)
+	return start(t, false, "--nodes", "1")
+}
+
+// StartDivided starts a cluster of several nodes on loopback, whose locks are divided over several Raft groups, and stops it
+// after the test.
+func StartDivided(t testing.TB, nodes, groups int) *Server {
+	t.Helper()
+	return start(t, false, "--nodes", strconv.Itoa(nodes), "--groups", strconv.Itoa(groups))
 }
 
 // StartSecure starts a node that speaks TLS and demands credentials. [Server.User] makes clients of it. Commands are those
 // of its administrator.
 func StartSecure(t testing.TB) *Server {
 	t.Helper()
-	return startNode(t, true)
+	return start(t, true, "--nodes", "1", "--secure")
 }
 
-func startNode(t testing.TB, isSecure bool) *Server {
+// start runs `holdfast dev` with these arguments.
+func start(t testing.TB, isSecure bool, arguments ...string) *Server {
 	t.Helper()
 	binary := os.Getenv("HOLDFAST_BIN")
 	if binary == "" {
@@ -75,7 +83,7 @@ func startNode(t testing.TB, isSecure bool) *Server {
 			data:     filepath.Join(t.TempDir(), "data"),
 			isSecure: isSecure,
 		}
-		if server.start(t, port) {
+		if server.start(t, port, arguments) {
 			return server
 		}
 	}
@@ -92,13 +100,10 @@ func SkipUnlessCI(t testing.TB, words string) {
 	t.Skip(words)
 }
 
-func (s *Server) start(t testing.TB, port int) bool {
+func (s *Server) start(t testing.TB, port int, arguments []string) bool {
 	t.Helper()
-	arguments := []string{"dev", "--nodes", "1", "--no-http", "--port", strconv.Itoa(port), "--data-dir", s.data}
-	if s.isSecure {
-		arguments = append(arguments, "--secure")
-	}
-	node := exec.Command(s.binary, arguments...)
+	own := []string{"dev", "--no-http", "--port", strconv.Itoa(port), "--data-dir", s.data}
+	node := exec.Command(s.binary, append(own, arguments...)...)
 	out, err := node.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

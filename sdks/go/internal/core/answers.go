@@ -165,6 +165,7 @@ func (s *state) onHoldEnded(ended *pb.HoldEnded) {
 }
 
 func (s *state) onFailure(now Time, id uint64, failure *pb.Failure) verdict {
+	s.ignoreOtherLeader(failure)
 	leader, words := failure.GetLeader(), failure.GetMessage()
 	e := s.requests.get(id)
 	if IsPlanted(CountFailures) && e != nil && s.leases != nil {
@@ -257,7 +258,7 @@ func (s *state) cancelDeniedCopy(id uint64, e *entry, failure *pb.Failure) {
 	}
 	e.isAbandoned = true
 	s.requests.stage(&entry{request: &cancel{target: id, tier: tierOf(e.isBestEffort())}})
-	s.complete(e, failed(rejected(failure)))
+	s.complete(e, failed(RejectedBy(failure)))
 }
 
 func (s *state) refused(id uint64, e *entry, failure *pb.Failure) *Failure {
@@ -266,7 +267,7 @@ func (s *state) refused(id uint64, e *entry, failure *pb.Failure) *Failure {
 		return lost("ended")
 	}
 	if hold == nil {
-		return rejected(failure)
+		return RejectedBy(failure)
 	}
 	isGone := reason == pb.Reason_REASON_NOT_HELD || (e.isConvert() && reason == pb.Reason_REASON_GRANT_ENDED)
 	if isGone && !e.isRelease() {
@@ -284,7 +285,7 @@ func (s *state) refused(id uint64, e *entry, failure *pb.Failure) *Failure {
 			s.leases.RenewalRefused(hold.lease, id)
 		}
 	}
-	return rejected(failure)
+	return RejectedBy(failure)
 }
 
 func (s *state) onResult(now Time, id uint64, answer *pb.Answer) verdict {

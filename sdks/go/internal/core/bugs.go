@@ -15,6 +15,8 @@ const (
 	ForgetCancel Bug = "forget-cancel"
 	// IgnoreMembers uses only the configured endpoints.
 	IgnoreMembers Bug = "ignore-members"
+	// IgnoreMap takes no map of the groups, as a client that knows one group only.
+	IgnoreMap Bug = "ignore-map"
 	// ForgetPosition opens a watch that broke after the first position that it was told, and not after the last.
 	ForgetPosition Bug = "forget-position"
 	// TrustAnyNode does not check the node's certificate.
@@ -31,6 +33,6 @@ const (
 
 // Bugs are all of them.
 var Bugs = []Bug{
-	NoMargin, RetryNewID, AckEarly, ForgetCancel, IgnoreMembers, ForgetPosition, TrustAnyNode, CountFailures,
-	CredentialOnce, NoClock, Chatty,
+	NoMargin, RetryNewID, AckEarly, ForgetCancel, IgnoreMembers, IgnoreMap, ForgetPosition, TrustAnyNode,
+	CountFailures, CredentialOnce, NoClock, Chatty,
 }

@@ -82,6 +82,15 @@ func isHost(text string) bool {
 	})
 }
 
+// ofGroup returns the same nodes, for a session in another group, which this node leads; an empty address is none.
+func (e *Endpoints) ofGroup(leader string) *Endpoints {
+	others := &Endpoints{
+		addresses: slices.Clone(e.addresses), configured: e.configured, told: e.told, next: e.next, isFixed: e.isFixed,
+	}
+	others.followLeader(leader)
+	return others
+}
+
 // All returns the known addresses.
 func (e *Endpoints) All() []string { return slices.Clone(e.addresses) }
 

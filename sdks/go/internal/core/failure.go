@@ -30,8 +30,10 @@ type Failure struct {
 	MayHaveHappened bool
 	// RetryAfter is when the cluster would take a rejected request; 0 if it does not know.
 	RetryAfter time.Duration
-	Cycle      []*pb.CycleLink
-	SinceMs    uint64
+	// MapEpoch is that of the map by which a group refused; 0 if it did not refuse by a map.
+	MapEpoch uint64
+	Cycle    []*pb.CycleLink
+	SinceMs  uint64
 }
 
 func lost(reason string) *Failure { return &Failure{Kind: Lost, Reason: reason} }
@@ -47,13 +49,15 @@ func ReasonName(reason pb.Reason) string {
 	return strings.ToLower(strings.TrimPrefix(name, "REASON_"))
 }
 
-func rejected(failure *pb.Failure) *Failure {
+// RejectedBy is what a caller is told of a request that the cluster refused.
+func RejectedBy(failure *pb.Failure) *Failure {
 	return &Failure{
 		Kind:            Rejected,
 		Reason:          reasonOf(failure),
 		Message:         failure.GetMessage(),
 		MayHaveHappened: failure.GetMayHaveHappened(),
 		RetryAfter:      retryAfter(failure),
+		MapEpoch:        failure.GetMapEpoch(),
 	}
 }
 

@@ -17,6 +17,9 @@ const (
 	// refusedPatience: a cluster all of whose nodes refuse the connection is not there, and will hardly come.
 	refusedPatience = time.Second
 	closingPatience = 2 * time.Second
+	// mapInterval is between two welcomes that are asked for only to learn a newer map. Until a node knows it, another
+	// welcome tells nothing new.
+	mapInterval = time.Second
 	// openFor is half of the time for which the cluster remembers the ids of ended sessions. An open that is older gets a
 	// new id.
 	openFor = time.Minute
@@ -45,6 +48,8 @@ type (
 		Address   string
 		IsResumed bool
 	}
+	// MapTold: the welcome says which group owns which locks.
+	MapTold struct{ Map *GroupMap }
 	// Ended: the session is over, and with it all that was held. Words are those of the node, if it said some.
 	Ended struct{ Reason, Words string }
 )
@@ -54,6 +59,7 @@ func (Queued) isOutput()     {}
 func (Connect) isOutput()    {}
 func (Disconnect) isOutput() {}
 func (Opened) isOutput()     {}
+func (MapTold) isOutput()    {}
 func (Ended) isOutput()      {}
 
 // Contact says how far a connection got.
@@ -80,7 +86,7 @@ const (
 	finished
 )
 
-// Session is a client's session with the cluster, over streams that break and sessions that are lost.
+// Session is a client's session in one group of the cluster, over streams that break and sessions that are lost.
 //
 // It does nothing by itself. Its driver owns the stream, the clock and the callers. After each input the driver carries
 // out TakeOutputs, sends NextFrame until there is none, and sleeps until NextTimeout or the next input.
@@ -99,14 +105,18 @@ type Session struct {
 	hello         hello
 	isHelloUnsent bool
 	isApproach    bool
+	// approachAt is when the session takes another stream, to approached: to the leader, or to the same node for its welcome.
 	approachAt    Time
-	leader        string
+	approached    string
 	isApproaching bool
-	blockedSince  Time
+	// mapWantedAt is when the session last took another stream for its welcome, or will.
+	mapWantedAt  Time
+	blockedSince Time
 	// unhelpful is a leader that could be connected to, and yet did not serve.
 	unhelpful string
 	// openers are callers who wait for a session, and ask for nothing else.
-	openers     []*entry
+	openers []*entry
+	// wasEverOpen: the client has had a session, in this group or in another one.
 	wasEverOpen bool
 	denials     denials
 	// isOnlyRefused: since refusedSince all that the nodes ever did was to refuse the connection.
@@ -115,8 +125,8 @@ type Session struct {
 	closingUntil  Time
 }
 
-// NewSession returns a session that is not open yet. The settings are those of every open; jitter returns numbers from 0
-// to 1.
+// NewSession returns a session that is not open yet. The settings are those of every open, and name the group; jitter
+// returns numbers from 0 to 1. The session in the root group is the first of a client.
 func NewSession(
 	endpoints *Endpoints, settings *pb.OpenSessionRequest, newSessionID func() string, jitter func() float64, now Time,
 ) *Session {
@@ -124,17 +134,20 @@ func NewSession(
 	if settings.LingerMs != nil {
 		span = min(span, spanOf(settings.GetLingerMs()))
 	}
+	isFirst := settings.GetGroup() == groupToWire(RootGroup)
 	return &Session{
 		endpoints:     endpoints,
 		breaker:       breaker{state: CircuitClosed},
-		state:         newState(newSessionID(), span, jitter),
+		state:         newState(newSessionID(), settings.GetGroup(), span, jitter),
 		settings:      settings,
 		newSessionID:  newSessionID,
 		span:          span,
 		denials:       newDenials(spanOf(settings.GetTtlMs())),
 		approachAt:    Never,
 		blockedSince:  Never,
-		isOnlyRefused: true,
+		mapWantedAt:   now.Add(-mapInterval),
+		wasEverOpen:   !isFirst,
+		isOnlyRefused: isFirst,
 		refusedSince:  now,
 		closingUntil:  Never,
 	}
@@ -163,6 +176,9 @@ func (s *Session) Unavailable(mayHaveHappened bool) *Failure {
 
 // Addresses returns the nodes that are known.
 func (s *Session) Addresses() []string { return s.endpoints.All() }
+
+// EndpointsOfGroup returns the same nodes for a session in another group. Its leader, if it is known, is tried first.
+func (s *Session) EndpointsOfGroup(leader string) *Endpoints { return s.endpoints.ofGroup(leader) }
 
 // HandleOpen opens a session now, and not with the first request.
 func (s *Session) HandleOpen(now Time, caller *Call) {
@@ -241,7 +257,7 @@ func (s *Session) HandleConnected(now Time) bool {
 		s.state.streamBroke()
 		s.disconnect(true)
 		s.breaker.handleTry(now)
-		s.address, s.isApproach = s.leader, true
+		s.address, s.isApproach = s.approached, true
 	default:
 		return false
 	}
@@ -283,6 +299,7 @@ func (s *Session) HandleFrame(now Time, frame *pb.ServerFrame) {
 		}
 		answer := answers[place]
 		if failure := answer.GetFailure(); failure != nil {
+			s.state.ignoreOtherLeader(failure)
 			s.onHelloFailed(now, failure, true, false)
 			return
 		}
@@ -318,6 +335,7 @@ func (s *Session) HandleFrame(now Time, frame *pb.ServerFrame) {
 // HandleDisconnected says why the stream is over. A proxy may have said so, which knows nothing of sessions: only the
 // denials of a node count.
 func (s *Session) HandleDisconnected(now Time, failure *pb.Failure, isFromNode bool) {
+	s.state.ignoreOtherLeader(failure)
 	switch {
 	case s.link == greeting:
 		s.onHelloFailed(now, failure, isFromNode, false)
@@ -326,6 +344,23 @@ func (s *Session) HandleDisconnected(now Time, failure *pb.Failure, isFromNode b
 	case s.link == open:
 		s.leaveNode(now, failure.GetLeader(), failure.GetMessage())
 	}
+}
+
+// HandleMapWanted says that a group has refused by a newer map than the client has. The session takes another stream to the
+// same node, whose welcome tells the newest map that the node knows. Until then the present stream serves it.
+func (s *Session) HandleMapWanted(now Time) {
+	if s.link != open || s.isClosing() || s.isApproaching {
+		// A welcome comes anyway, or none is wanted any more.
+		return
+	}
+	at := max(now, s.mapWantedAt.Add(mapInterval))
+	if s.approachAt <= at {
+		return
+	}
+	if s.approachAt == Never {
+		s.approached = s.address
+	}
+	s.mapWantedAt, s.approachAt = at, at
 }
 
 // HandleBlocked says that the stream has no room for the next frame.
@@ -355,7 +390,7 @@ func (s *Session) HandleTimeout(now Time) {
 	case s.link == open:
 		if s.approachAt <= now {
 			s.approachAt, s.isApproaching = Never, true
-			s.output(Connect{s.leader})
+			s.output(Connect{s.approached})
 		}
 		s.state.stageDue(now)
 		// Only so that it is known when the next answer is due.
@@ -430,6 +465,9 @@ func (s *Session) connectIfNeeded(now Time) {
 
 func (s *Session) onWelcome(now Time, welcome *pb.OpenSessionResponse) {
 	s.output(Opened{Address: s.address, IsResumed: s.state.isOpen()})
+	if told := parseGroupMap(welcome.GetMap()); told != nil && !IsPlanted(IgnoreMap) {
+		s.output(MapTold{told})
+	}
 	s.state.backoff.reset()
 	s.breaker.handleSuccess()
 	s.isOnlyRefused = false
@@ -442,9 +480,10 @@ func (s *Session) onWelcome(now Time, welcome *pb.OpenSessionResponse) {
 	clear(s.state.errors)
 	s.state.welcomed(s.hello.sentAt, welcome)
 	s.link, s.blockedSince = open, Never
-	s.leader, s.isApproaching = welcome.GetLeader(), false
+	leader := welcome.GetLeader()
+	s.approached, s.isApproaching = leader, false
 	s.approachAt = Never
-	if s.leader != s.address && s.endpoints.mayFollow(s.leader) && s.leader != s.unhelpful &&
+	if leader != s.address && s.endpoints.mayFollow(leader) && leader != s.unhelpful &&
 		s.span >= approachSpanMin && !s.isClosing() {
 		s.approachAt = now.Add(settlingTime)
 	}
@@ -483,7 +522,7 @@ func (s *Session) onHelloFailed(now Time, failure *pb.Failure, isFromNode, withF
 func (s *Session) onDenied(now Time, failure *pb.Failure) {
 	s.breaker.handleSuccess()
 	for _, e := range s.state.requests.takeOut(func(*entry) bool { return true }) {
-		told := rejected(failure)
+		told := RejectedBy(failure)
 		told.MayHaveHappened = e.wasSent
 		s.state.complete(e, failed(told))
 	}
@@ -525,7 +564,7 @@ func (s *Session) onNoStream(now Time, contact Contact, failure *pb.Failure) {
 		s.replaceSession(now, "session_expired", "")
 	case isVerdict:
 		// The cluster refuses a session with these settings. The limits may change.
-		s.giveUp(rejected(failure))
+		s.giveUp(RejectedBy(failure))
 		s.replaceSession(now, "ended", "")
 	default:
 		s.endpoints.followLeader(failure.GetLeader())

@@ -21,10 +21,14 @@ type player struct {
 	connects  []string
 	farewells []bool
 	ended     []string
+	maps      []*GroupMap
 	numbers   map[string]uint64
 }
 
-func newPlayer(t *testing.T, endpoints string) *player {
+func newPlayer(t *testing.T, endpoints string) *player { return newPlayerInGroup(t, endpoints, 0) }
+
+// newPlayerInGroup is for a session in this group, as messages have it.
+func newPlayerInGroup(t *testing.T, endpoints string, group uint32) *player {
 	known, err := ParseEndpoints(endpoints, true)
 	if err != nil {
 		t.Fatal(err)
@@ -34,7 +38,7 @@ func newPlayer(t *testing.T, endpoints string) *player {
 		drawn++
 		return fmt.Sprintf("%032x", drawn)
 	}
-	settings := &pb.OpenSessionRequest{TtlMs: uint64(sessionTTL.Milliseconds()), Owner: &pb.Owner{}}
+	settings := &pb.OpenSessionRequest{TtlMs: uint64(sessionTTL.Milliseconds()), Owner: &pb.Owner{}, Group: group}
 	now := Time(100 * time.Second)
 	return &player{
 		t: t, now: now, logicalMs: 500_000, completed: map[string]Outcome{}, numbers: map[string]uint64{},
@@ -75,6 +79,8 @@ func (p *player) settle() *player {
 				p.connects = append(p.connects, output.Address)
 			case Disconnect:
 				p.farewells = append(p.farewells, output.WithFarewell)
+			case MapTold:
+				p.maps = append(p.maps, output.Map)
 			case Ended:
 				p.ended = append(p.ended, output.Reason)
 			}
@@ -123,9 +129,14 @@ func (p *player) welcome() *player {
 
 func (p *player) welcomeIn(term uint64, leader string) *player {
 	p.t.Helper()
+	return p.welcomeWith(&pb.OpenSessionResponse{Term: term, Leader: leader})
+}
+
+func (p *player) welcomeWith(told *pb.OpenSessionResponse) *player {
+	p.t.Helper()
 	id, isResume := p.greets()
 	ms := uint64(sessionTTL.Milliseconds())
-	told := &pb.OpenSessionResponse{TtlMs: ms, LingerMs: ms, LogicalTimeMs: p.logicalMs, Term: term, Leader: leader}
+	told.TtlMs, told.LingerMs, told.LogicalTimeMs = ms, ms, p.logicalMs
 	answer := &pb.Answer{RequestId: id, Result: &pb.Answer_Open{Open: told}}
 	if isResume {
 		answer.Result = &pb.Answer_Resume{Resume: told}

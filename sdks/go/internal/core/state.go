@@ -30,6 +30,8 @@ type hello struct {
 // state is what is known about the present session: its holds, its lease, and what has no answer.
 type state struct {
 	id string
+	// group is that of the session, as messages have it.
+	group uint32
 	// requests has ids that go on over the sessions of a client, so that a hold of a lost session is never taken for a
 	// later one.
 	requests *inFlight
@@ -62,9 +64,10 @@ type state struct {
 	outputs []Output
 }
 
-func newState(id string, span time.Duration, jitter func() float64) *state {
+func newState(id string, group uint32, span time.Duration, jitter func() float64) *state {
 	return &state{
 		id:               id,
+		group:            group,
 		requests:         newInFlight(),
 		holds:            map[holdKey]*Hold{},
 		releasing:        map[holdKey]*Hold{},
@@ -88,7 +91,7 @@ func (s *state) hello(settings *pb.OpenSessionRequest, now Time) hello {
 	acked := s.requests.ackedThrough()
 	id := s.requests.reserveID()
 	if s.isOpen() {
-		resume := &pb.ResumeSessionRequest{SessionId: s.id, RequestId: id}
+		resume := &pb.ResumeSessionRequest{SessionId: s.id, RequestId: id, Group: s.group}
 		operation := &pb.Operation{Kind: &pb.Operation_Resume{Resume: resume}}
 		return hello{id, now, &pb.ClientFrame{AckedThrough: acked, Operations: []*pb.Operation{operation}}}
 	}
@@ -98,6 +101,7 @@ func (s *state) hello(settings *pb.OpenSessionRequest, now Time) hello {
 	s.opens++
 	open := &pb.OpenSessionRequest{
 		SessionId: s.id, RequestId: id, TtlMs: settings.GetTtlMs(), LingerMs: settings.LingerMs, Owner: settings.GetOwner(),
+		Group: s.group,
 	}
 	operation := &pb.Operation{Kind: &pb.Operation_Open{Open: open}}
 	return hello{id, s.openSentAt, &pb.ClientFrame{Operations: []*pb.Operation{operation}}}
@@ -114,6 +118,13 @@ func (s *state) welcomed(sentAt Time, welcome *pb.OpenSessionResponse) {
 	}
 	ttl, linger := spanOf(welcome.GetTtlMs()), spanOf(welcome.GetLingerMs())
 	s.leases = NewLeases(sentAt, welcome.GetLogicalTimeMs(), ttl, linger)
+}
+
+// ignoreOtherLeader: a node may name the leader of another group, which does not serve this session.
+func (s *state) ignoreOtherLeader(failure *pb.Failure) {
+	if group := failure.GetGroup(); group != 0 && group != groupOfWire(s.group) {
+		failure.Leader = ""
+	}
 }
 
 func spanOf(ms uint64) time.Duration { return time.Duration(min(ms, spanMsMax)) * time.Millisecond }

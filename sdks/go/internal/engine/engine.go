@@ -1,13 +1,11 @@
-// Package engine drives a session: it owns the stream, reads the clock, and decides nothing.
+// Package engine drives the sessions of a client: it owns the streams, reads the clock, and decides nothing.
 //
-// A caller's request enters the session in the caller's own goroutine, under the engine's lock. One goroutine minds the
+// [Sessions] has an [Engine] for each group whose locks the client uses. A caller's request enters the session in the caller's own goroutine, under the engine's lock. One goroutine minds the
 // time; each stream has one that reads and one that writes. Nothing under the lock waits for the network.
 package engine
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"log/slog"
 	mathrand "math/rand/v2"
 	"sync"
@@ -28,7 +26,7 @@ const (
 	readingTime = 250 * time.Millisecond
 )
 
-// Config is what an engine needs to know.
+// Config is what the sessions of a client have in common.
 type Config struct {
 	Endpoints      *core.Endpoints
 	Settings       *pb.OpenSessionRequest
@@ -37,9 +35,11 @@ type Config struct {
 	Log            *slog.Logger
 }
 
-// Engine runs the session of one client.
+// Engine runs the session of a client in one group.
 type Engine struct {
 	config Config
+	// mapTold is called with the map of a welcome, under the engine's lock.
+	mapTold func(*core.GroupMap)
 	// base ends with the engine.
 	base context.Context
 	stop context.CancelFunc
@@ -59,20 +59,13 @@ type Engine struct {
 	quietFrom core.Time
 }
 
-// New returns an engine that does nothing until it is asked for something.
-func New(config Config) *Engine {
+// newEngine returns an engine that does nothing until it is asked for something.
+func newEngine(config Config, newSessionID func() string, mapTold func(*core.GroupMap)) *Engine {
 	base, stop := context.WithCancel(context.Background())
-	ttl := time.Duration(config.Settings.GetTtlMs()) * time.Millisecond
-	config.Security.patience = newHandshakePatience(ttl)
 	session := core.NewSession(config.Endpoints, config.Settings, newSessionID, mathrand.Float64, clock.Now())
-	return &Engine{config: config, base: base, stop: stop, wake: make(chan struct{}, 1), session: session}
-}
-
-func newSessionID() string {
-	var id [16]byte
-	// It never fails on the systems that Go runs on.
-	_, _ = rand.Read(id[:])
-	return hex.EncodeToString(id[:])
+	return &Engine{
+		config: config, mapTold: mapTold, base: base, stop: stop, wake: make(chan struct{}, 1), session: session,
+	}
 }
 
 // Options of a request.
@@ -186,6 +179,32 @@ func (e *Engine) Watch(holds []*core.Hold) {
 	e.wakeIfLate()
 }
 
+// fetchMap makes that the session learns a newer map than the client has.
+func (e *Engine) fetchMap() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := clock.Now()
+	e.session.HandleMapWanted(now)
+	e.pump(now)
+}
+
+// connected returns the node of the present stream; nil if there is none.
+func (e *Engine) connected() *Node {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.stream == nil {
+		return nil
+	}
+	return e.stream.node
+}
+
+// endpointsOfGroup returns the nodes for a session in another group, which this node leads.
+func (e *Engine) endpointsOfGroup(leader string) *core.Endpoints {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.session.EndpointsOfGroup(leader)
+}
+
 // Circuit returns the state of the circuit breaker.
 func (e *Engine) Circuit() core.Circuit {
 	e.mu.Lock()
@@ -200,7 +219,7 @@ func (e *Engine) Addresses() []string {
 	return e.session.Addresses()
 }
 
-// Base ends when the client is closed.
+// Base ends when the session is closed.
 func (e *Engine) Base() context.Context { return e.base }
 
 // Security returns how nodes are reached.
@@ -297,6 +316,8 @@ func (e *Engine) carryOut(output core.Output) {
 		}
 	case core.Opened:
 		e.config.Log.Debug("a node serves the session", "node", output.Address, "resumed", output.IsResumed)
+	case core.MapTold:
+		e.mapTold(output.Map)
 	case core.Ended:
 		attributes := []any{"reason", output.Reason}
 		if output.Words != "" {

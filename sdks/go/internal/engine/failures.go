@@ -32,8 +32,9 @@ func FailureOf(err error, trailer metadata.MD) *pb.Failure {
 		failure.Reason = pb.Reason(pb.Reason_value["REASON_"+strings.ToUpper(reason)])
 		failure.Retryable = first(trailer, "holdfast-retryable") == "true"
 		failure.MayHaveHappened = first(trailer, "holdfast-may-have-happened") == "true"
-		// It is 0 if there is none.
-		failure.RetryAfterMs, _ = strconv.ParseUint(first(trailer, "holdfast-retry-after-ms"), 10, 64)
+		failure.RetryAfterMs = number(trailer, "holdfast-retry-after-ms")
+		failure.MapEpoch = number(trailer, "holdfast-map-epoch")
+		failure.Group = uint32(number(trailer, "holdfast-group"))
 		return failure
 	}
 	// It did not come from a node.
@@ -48,6 +49,12 @@ func FailureOf(err error, trailer metadata.MD) *pb.Failure {
 		failure.Retryable = true
 	}
 	return failure
+}
+
+// number is 0 if there is none.
+func number(trailer metadata.MD, key string) uint64 {
+	parsed, _ := strconv.ParseUint(first(trailer, key), 10, 64)
+	return parsed
 }
 
 func first(trailer metadata.MD, key string) string {

@@ -29,3 +29,13 @@ func TestADenialWithoutTheMetadataOfANodeIsNotOfANode(t *testing.T) {
 		}
 	}
 }
+
+func TestTheMetadataOfARefusalNameTheMapAndTheGroupOfTheLeader(t *testing.T) {
+	err := status.Error(codes.FailedPrecondition, "not here")
+	told := FailureOf(err, metadata.Pairs("holdfast-reason", "wrong_group", "holdfast-map-epoch", "7",
+		"holdfast-leader", "b:2", "holdfast-group", "3"))
+	if told.GetReason() != pb.Reason_REASON_WRONG_GROUP || told.GetMapEpoch() != 7 || told.GetGroup() != 3 ||
+		told.GetLeader() != "b:2" || told.GetMayHaveHappened() {
+		t.Fatal(told)
+	}
+}

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	mathrand "math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -16,8 +15,6 @@ import (
 const (
 	// watchSilence: a stream of events on which nothing came for so long is tested.
 	watchSilence   = 4 * time.Second
-	firstPause     = 20 * time.Millisecond
-	longestPause   = 500 * time.Millisecond
 	watchNodesAway = 3 * time.Second
 )
 
@@ -40,16 +37,14 @@ func Resume[F any](
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(e.base, cancel)()
-	r := resuming[F]{ctx: ctx, engine: e, open: open, pause: firstPause, servedAt: clock.Now()}
+	r := resuming[F]{ctx: ctx, engine: e, open: open, pauses: newPauses(), servedAt: clock.Now()}
 	for {
 		end := r.readOne(received)
 		if end == nil || !ended(*end) {
 			return
 		}
-		wait := r.pause/2 + time.Duration(mathrand.Float64()*float64(r.pause/2))
-		r.pause = min(r.pause*2, longestPause)
 		select {
-		case <-time.After(wait):
+		case <-time.After(r.pauses.next()):
 		case <-ctx.Done():
 		}
 		if ctx.Err() != nil {
@@ -63,7 +58,7 @@ type resuming[F any] struct {
 	ctx    context.Context
 	engine *Engine
 	open   func(context.Context, grpc.ClientConnInterface) (grpc.ServerStreamingClient[F], error)
-	pause  time.Duration
+	pauses pauses
 	// next is the place of the next node in the engine's list.
 	next int
 	// leader is tried first, once.
@@ -112,7 +107,7 @@ func (r *resuming[F]) readOne(received func(*F) bool) *StreamEnd {
 			return r.end(failure)
 		}
 		heard()
-		r.servedAt, r.denials, r.pause = clock.Now(), 0, firstPause
+		r.servedAt, r.denials, r.pauses = clock.Now(), 0, newPauses()
 		if !received(frame) {
 			return nil
 		}
