@@ -122,6 +122,8 @@ class Rejected(HoldfastError):
         self.reason = reason
         self.retryable = reason in _RETRYABLE
         self.may_have_happened = may_have_happened
+        #: Of a group that does not own the lock: the epoch of the map by which it refused.
+        self.map_epoch = 0
         super().__init__(reason, message, may_have_happened)
 
     def __str__(self) -> str:
