@@ -7,6 +7,7 @@ import { Denials } from "#dist/core/denials.js";
 import { Endpoints } from "#dist/core/endpoints.js";
 import { InFlight } from "#dist/core/in-flight.js";
 import { earliest, Leases, margin } from "#dist/core/lease.js";
+import { Routes } from "#dist/core/routes.js";
 import { Session } from "#dist/core/session.js";
 import { State } from "#dist/core/state.js";
 import { HeldLocks } from "#dist/index.js";
@@ -47,6 +48,11 @@ export const MODES: Record<string, () => void> = {
   "ignore-members": () => {
     Endpoints.prototype.learn = () => undefined;
     Endpoints.prototype.mayFollow = () => false;
+  },
+
+  /** All locks are taken for those of the root group. */
+  "ignore-map": () => {
+    Routes.prototype.learn = () => false;
   },
 
   "forget-position": () => {

@@ -2,6 +2,7 @@
 
 import { Endpoints } from "#dist/core/endpoints.js";
 import { Leases, MS } from "#dist/core/lease.js";
+import { slotOf } from "#dist/core/slots.js";
 import { FenceRefused, InvalidEndpoints } from "#dist/errors.js";
 import { admit, HighWaterMark } from "#dist/fence.js";
 
@@ -95,7 +96,15 @@ function endpoints({ text }: { text: string }): unknown {
   }
 }
 
+const ANSWERS: Record<string, (input: never) => unknown> = {
+  lease,
+  fence,
+  endpoints,
+  slots: ({ name }: { name: string }) => ({ slot: slotOf(name) }),
+};
+
 export function answer(kind: string, input: unknown): unknown {
-  if (kind === "lease") return lease(input as LeaseCase);
-  return kind === "fence" ? fence(input as FenceCase) : endpoints(input as { text: string });
+  const answerOf = ANSWERS[kind];
+  if (answerOf === undefined) throw new Error(`no vectors of '${kind}'`);
+  return answerOf(input as never);
 }

@@ -1,14 +1,11 @@
-/** A client of a cluster: one session, any number of locks. */
+/** A client of a cluster: any number of locks, in one session for each group of the cluster. */
 
 import { hostname } from "node:os";
 import { basename } from "node:path";
-import type { Hold } from "./core/hold.js";
 import type { Circuit } from "./core/pacing.js";
-import { Entry } from "./core/requests.js";
+import type { Entry } from "./core/requests.js";
 import { Election, Leadership } from "./election.js";
-import { Engine, type Log, type RunOptions } from "./engine.js";
-import type { Nodes } from "./following.js";
-import type { StatusResponse } from "./gen/holdfast/v1/holdfast_pb.js";
+import type { Log } from "./engine.js";
 import { Guard, GuardAll, type HeldLocks } from "./guards.js";
 import {
   acquireAllEntry,
@@ -19,6 +16,7 @@ import {
   waitMsOf,
 } from "./lock-options.js";
 import { Security, type SecurityOptions } from "./security.js";
+import { type Granted, Sessions } from "./sessions.js";
 import { type Status, statusOf } from "./status.js";
 import { type Watched, type WatchOptions, watch } from "./watch.js";
 
@@ -50,10 +48,8 @@ export interface ClientOptions extends SecurityOptions {
 export type Routine<G, T> = (signal: AbortSignal, guard: G) => T | Promise<T>;
 
 export class Client {
-  private readonly engine: Engine;
+  private readonly sessions: Sessions;
   private readonly options: ClientOptions;
-  /** For calls that need no session. */
-  private readonly nodes: Nodes;
 
   /** Nothing is sent before the first request, or `connect`. Endpoints are `host:port`, several with commas. */
   constructor(endpoints: string | readonly string[] = "127.0.0.1:7420", options: ClientOptions = {}) {
@@ -62,9 +58,8 @@ export class Client {
       throw new TypeError("the linger time is below 100 ms; take a longer one, or none: then it is the TTL");
     }
     const program = basename(process.argv[1] ?? "node");
-    const security = new Security(options, ttlMs);
     this.options = options;
-    const engine = new Engine({
+    this.sessions = new Sessions({
       endpoints: typeof endpoints === "string" ? endpoints : endpoints.join(","),
       discovers: discover,
       settings: {
@@ -78,35 +73,30 @@ export class Client {
         },
       },
       requestTimeoutMs,
-      security,
+      security: new Security(options, ttlMs),
       log: options.log,
     });
-    this.engine = engine;
-    this.nodes = {
-      security,
-      patienceMs: requestTimeoutMs,
-      get addresses() {
-        return engine.addresses;
-      },
-    };
   }
 
   /** Opens the session now. Without it, the first request does. */
   async connect(): Promise<this> {
-    await this.engine.open();
+    await this.sessions.root.open();
     return this;
   }
 
   /** Takes a lock: `await using guard = await client.lock("order:42", { waitMs: 10_000 })`. */
   async lock(name: string, options: LockOptions = {}): Promise<Guard> {
-    const holds = await this.acquire(acquireEntry(name, this.traced(options)), options);
-    return checked(new Guard(this.engine, holds));
+    const { engine, holds } = await this.acquire(acquireEntry(name, this.traced(options)), options);
+    return checked(new Guard(engine, holds));
   }
 
-  /** Takes several locks, all at one moment or none. */
+  /**
+   * Takes several locks, all at one moment or none. Where the cluster has several groups, the names need one tag, such as
+   * `{order-42}/header` and `{order-42}/lines`: otherwise it throws `SeveralGroups`.
+   */
   async lockAll(names: Iterable<string>, options: LockAllOptions = {}): Promise<GuardAll> {
-    const holds = await this.acquire(acquireAllEntry(names, this.traced(options)), options);
-    return checked(new GuardAll(this.engine, holds));
+    const { engine, holds } = await this.acquire(acquireAllEntry(names, this.traced(options)), options);
+    return checked(new GuardAll(engine, holds));
   }
 
   /**
@@ -141,17 +131,18 @@ export class Client {
   /** Who holds a lock, and who waits for it: how many, and the first ten of each. */
   async status(name: string): Promise<Status> {
     checkName(name);
-    return statusOf(await this.engine.run<StatusResponse>(new Entry("status", { name })));
+    return statusOf(await this.sessions.status(name));
   }
 
   /** An election: `await using leadership = await client.election("scheduler").lead({ value: "worker-7" })`. */
   election(name: string): Election {
     checkName(name);
     const elect = async ({ value = "", ...options }: { value?: string | Uint8Array }) => {
-      const holds = await this.acquire(acquireEntry(name, this.traced({ ...options, metadata: value })), options);
-      return checked(new Leadership(this.engine, holds));
+      const entry = acquireEntry(name, this.traced({ ...options, metadata: value }));
+      const { engine, holds } = await this.acquire(entry, options);
+      return checked(new Leadership(engine, holds));
     };
-    return new Election(this, this.nodes, elect, name);
+    return new Election(this, this.sessions.nodes, elect, name);
   }
 
   /**
@@ -160,26 +151,29 @@ export class Client {
    * `for await (const it of client.watch("billing/")) …`
    */
   watch(prefix: string, options: WatchOptions = {}): AsyncGenerator<Watched, never> {
-    return watch(this.nodes, prefix, options);
+    return watch(this.sessions.nodes, prefix, options);
   }
 
-  /** `closed`, or `open` and `half_open` while no node serves: then calls fail at once. */
+  /**
+   * `closed`, or `open` and `half_open` while no node serves: then calls fail at once. Where the cluster has several
+   * groups, it is the worst one of the groups in use, and only calls for that group fail.
+   */
   get circuit(): Circuit {
-    return this.engine.circuit;
+    return this.sessions.circuit;
   }
 
-  /** Ends the session: all its locks and places in queues are freed at once. */
+  /** Ends the session, in each group that has one: all its locks and places in queues are freed at once. */
   async close(): Promise<void> {
-    await this.engine.close();
+    await this.sessions.close();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.close();
   }
 
-  private acquire(entry: Entry, options: LockAllOptions): Promise<Hold[]> {
-    const run: RunOptions = { waitMs: waitMsOf(options), signal: options.signal, onQueued: options.onQueued };
-    return this.engine.run<Hold[]>(entry, run);
+  private acquire(entry: Entry, options: LockAllOptions): Promise<Granted> {
+    const { signal, onQueued } = options;
+    return this.sessions.acquire(entry, { waitMs: waitMsOf(options), signal, onQueued });
   }
 
   private traced<O extends LockAllOptions>(options: O): O {

@@ -226,6 +226,7 @@ export function isOfNode({ metadata }: ServiceError): boolean {
 /** What a status says, as a node would say it on the stream. */
 export function failureOf({ code, details, message, metadata }: ServiceError): Failure {
   const told = (key: string) => metadata?.get(`holdfast-${key}`)[0]?.toString();
+  const toldNumber = (key: string) => told(key)?.match(/^\d{1,18}$/)?.[0] ?? 0;
   const name = told("reason")?.toUpperCase() as keyof typeof Reason | undefined;
   const isOfNode = name !== undefined;
   const unnamed = {
@@ -238,6 +239,8 @@ export function failureOf({ code, details, message, metadata }: ServiceError): F
     retryable: isOfNode ? told("retryable") === "true" : !FINAL.has(code),
     mayHaveHappened: isOfNode ? told("may-have-happened") === "true" : true,
     leader: told("leader") ?? "",
-    retryAfterMs: BigInt(told("retry-after-ms")?.match(/^\d{1,18}$/)?.[0] ?? 0),
+    retryAfterMs: BigInt(toldNumber("retry-after-ms")),
+    mapEpoch: BigInt(toldNumber("map-epoch")),
+    group: Number(toldNumber("group")),
   });
 }

@@ -5,19 +5,19 @@
  * first. What arrived during a block is read before a node is taken for silent.
  */
 
-import { randomBytes } from "node:crypto";
 import { create } from "@bufbuild/protobuf";
 import { now } from "./clock.js";
 import { Connection, type Dialled, dial, NotConnected } from "./connection.js";
-import { Endpoints } from "./core/endpoints.js";
+import type { Endpoints } from "./core/endpoints.js";
 import type { Hold } from "./core/hold.js";
 import { earliest, larger, MS, smaller } from "./core/lease.js";
 import type { Circuit } from "./core/pacing.js";
 import type { Entry } from "./core/requests.js";
+import { ROOT } from "./core/routes.js";
 import { Session } from "./core/session.js";
 import type { Settings } from "./core/state.js";
 import { Cancelled, Closed, HoldfastError, type LossReason, Lost, Unavailable } from "./errors.js";
-import { type Failure, FailureSchema } from "./gen/holdfast/v1/holdfast_pb.js";
+import { type Failure, FailureSchema, type GroupMap } from "./gen/holdfast/v1/holdfast_pb.js";
 import type { Security } from "./security.js";
 
 /** A node of which nothing came for so long, though it owes an answer, is asked whether it is there, and then left. */
@@ -34,6 +34,8 @@ export interface LogRecord {
   event: "circuit" | "connect_failed" | "connected" | "disconnected" | "session_lost" | "session_opened";
   /** The address of the node, if one is concerned. */
   address?: string;
+  /** In which group of the cluster the session is, if that is not the root group. */
+  group?: number;
   error?: string;
 }
 
@@ -57,13 +59,19 @@ class Call {
 
 export interface RunOptions {
   waitMs?: number;
+  /** By default as long as `waitMs` and the time of a request. */
+  waitsUntil?: bigint;
   signal?: AbortSignal | undefined;
   onQueued?: ((position: number) => void) | undefined;
 }
 
 export interface EngineOptions {
-  endpoints: string;
-  discovers: boolean;
+  /** In which group of the cluster the session is. */
+  group: number;
+  endpoints: Endpoints;
+  newSessionId: () => string;
+  /** A node has told which group has which locks. */
+  onMap: (map: GroupMap) => void;
   settings: Settings;
   requestTimeoutMs: number;
   security: Security;
@@ -88,9 +96,10 @@ export class Engine {
 
   constructor(private readonly options: EngineOptions) {
     this.session = new Session({
-      endpoints: new Endpoints(options.endpoints, options.discovers),
+      group: options.group,
+      endpoints: options.endpoints,
       settings: options.settings,
-      newSessionId: () => randomBytes(16).toString("hex"),
+      newSessionId: options.newSessionId,
       random: Math.random,
       now: now(),
     });
@@ -99,7 +108,7 @@ export class Engine {
   // What callers do.
 
   /** Sends a request, and waits for its outcome. A caller that is aborted leaves nothing behind. */
-  async run<T>(entry: Entry, { waitMs = 0, signal, onQueued }: RunOptions = {}): Promise<T> {
+  async run<T>(entry: Entry, { waitMs = 0, waitsUntil, signal, onQueued }: RunOptions = {}): Promise<T> {
     const { session } = this;
     if (signal?.aborted) throw new Cancelled(signal.reason);
     if (this.isClosed) throw new Closed();
@@ -110,7 +119,7 @@ export class Engine {
       const time = now();
       this.noteIdle(time);
       entry.caller = call;
-      entry.waitsUntil = time + BigInt(Math.ceil(waitMs + this.options.requestTimeoutMs)) * MS;
+      entry.waitsUntil = waitsUntil ?? time + BigInt(Math.ceil(waitMs + this.options.requestTimeoutMs)) * MS;
       call.number = session.handleRequest(time, entry);
       if (signal !== undefined) {
         abort = () => {
@@ -152,9 +161,24 @@ export class Engine {
     return this.session.breaker.state;
   }
 
+  get isOpen(): boolean {
+    return this.session.state.isOpen;
+  }
+
+  get endpoints(): Endpoints {
+    return this.session.endpoints;
+  }
+
   /** The nodes that are known, for calls that need no session. */
   get addresses(): readonly string[] {
-    return this.session.endpoints.addresses;
+    return this.endpoints.addresses;
+  }
+
+  /** Has a node tell a newer map of the groups. */
+  fetchMap(): void {
+    const time = now();
+    this.session.handleMapWanted(time);
+    this.pump(time);
   }
 
   private async await(start: (call: Call) => void, time: bigint): Promise<void> {
@@ -188,6 +212,9 @@ export class Engine {
           if (onQueued !== undefined) queueMicrotask(() => onQueued(position));
           break;
         }
+        case "map":
+          this.options.onMap(output.map);
+          break;
         case "connect":
           this.dialNumber += 1;
           void this.dial(this.dialNumber, output.address);
@@ -364,9 +391,9 @@ export class Engine {
   }
 
   private log(record: LogRecord): void {
-    const { log } = this.options;
+    const { group, log } = this.options;
     // Later: the program's own code must not run within the session.
-    if (log !== undefined) queueMicrotask(() => log(record));
+    if (log !== undefined) queueMicrotask(() => log(group === ROOT ? record : { ...record, group }));
   }
 }
 

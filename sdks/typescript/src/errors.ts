@@ -100,7 +100,7 @@ export class Lost extends HoldfastError {
   }
 }
 
-/** Limits can have room again later, and a freeze ends; a wrong request stays wrong. */
+/** Limits can have room again later, a freeze ends, and groups come to agree; a wrong request stays wrong. */
 const RETRYABLE = new Set([
   "too_many_sessions",
   "too_many_holds",
@@ -110,6 +110,7 @@ const RETRYABLE = new Set([
   "frozen",
   "quota_exceeded",
   "rate_limited",
+  "wrong_group",
 ]);
 
 /** The cluster refused the request. */
@@ -142,6 +143,25 @@ export class QuotaExceeded extends Rejected {
     mayHaveHappened = false,
     /** When the cluster would take the request, if it knows: it does for a rate. */
     readonly retryAfterMs?: number,
+  ) {
+    super(reason, message, mayHaveHappened);
+  }
+}
+
+/**
+ * The locks of a `lockAll` are in several groups of the cluster, so no group can grant them at one moment. Put the same
+ * tag into their names: `{order-42}/header` and `{order-42}/lines` are in one group.
+ */
+export class SeveralGroups extends Rejected {}
+
+/** The groups of the cluster did not agree on which of them has the lock. Nothing was done: try again later. */
+export class WrongGroup extends Rejected {
+  constructor(
+    reason: string,
+    message: string,
+    mayHaveHappened = false,
+    /** The epoch of the map of groups by which the group refused. */
+    readonly mapEpoch = 0n,
   ) {
     super(reason, message, mayHaveHappened);
   }

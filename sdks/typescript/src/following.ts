@@ -29,6 +29,8 @@ export interface StreamCall<I extends DescMessage, O extends DescMessage> {
   output: O;
   /** What to ask for now: after the last position that was told. */
   request: () => MessageShape<I>;
+  /** How long a node may serve it. By default as long as it likes. */
+  patienceMs?: number;
 }
 
 /** What a stream brought: a frame, or why it ended. After an end it is asked for again. */
@@ -80,7 +82,7 @@ export async function* follow<I extends DescMessage, O extends DescMessage>(
 
 async function* tryNode<I extends DescMessage, O extends DescMessage>(
   { security }: Nodes,
-  { path, input, output, request }: StreamCall<I, O>,
+  { path, input, output, request, patienceMs }: StreamCall<I, O>,
   address: string,
   signal: AbortSignal | undefined,
 ): AsyncGenerator<Came<MessageShape<O>>> {
@@ -95,6 +97,7 @@ async function* tryNode<I extends DescMessage, O extends DescMessage>(
       (content: Buffer) => fromBinary(output, content),
       request(),
       dialled.metadata,
+      patienceMs === undefined ? {} : { deadline: Date.now() + patienceMs },
     );
     signal?.addEventListener("abort", abort, { once: true });
     if (signal?.aborted) abort();

@@ -1,6 +1,6 @@
 /** Watching what happens: a snapshot, then every event once and in order. For eyes and dashboards. */
 
-import { create } from "@bufbuild/protobuf";
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import { follow, isGap, type Nodes } from "./following.js";
 import { EndReason } from "./gen/holdfast/v1/holdfast_pb.js";
 import {
@@ -53,27 +53,28 @@ export async function* watch(
   prefix: string,
   { snapshot = true, signal }: WatchOptions,
 ): AsyncGenerator<Watched, never> {
-  let position: EventPosition | undefined;
+  /** The last one of each group of the cluster. */
+  const positions = new Map<number, EventPosition>();
   let isSnapshotBegun = false;
   let withoutSnapshot = !snapshot;
   const call = {
     path: "/holdfast.v1.WatchService/Watch",
     input: WatchRequestSchema,
     output: WatchFrameSchema,
-    request: () => create(WatchRequestSchema, { prefix, withoutSnapshot, ...(position && { after: position }) }),
+    request: () => create(WatchRequestSchema, { prefix, withoutSnapshot, ...after([...positions.values()]) }),
   };
   for await (const { frame, end } of follow(nodes, call, signal)) {
     if (end !== undefined) {
       // A snapshot that was told in part cannot be gone on with.
-      const isCutOff = position === undefined && isSnapshotBegun;
+      const isCutOff = positions.size === 0 && isSnapshotBegun;
       if (isGap(end) || isCutOff) {
-        position = undefined;
+        positions.clear();
         isSnapshotBegun = withoutSnapshot = false;
         yield { type: "restarted", why: end.message };
       }
       continue;
     }
-    position = frame.position ?? position;
+    if (frame.position !== undefined) positions.set(frame.position.group, frame.position);
     for (const lock of frame.locks) {
       isSnapshotBegun = true;
       const [holderCount, waiterCount] = [Number(lock.holderCount), Number(lock.waiterCount)];
@@ -86,6 +87,12 @@ export async function* watch(
     for (const event of frame.events) yield { type: "event", event: eventOf(event) };
   }
   throw new Error("a stream is followed for ever");
+}
+
+/** Where to go on. Nodes that know one group take one position. */
+function after(positions: EventPosition[]): MessageInitShape<typeof WatchRequestSchema> {
+  const [only] = positions;
+  return positions.length === 1 && only !== undefined ? { after: only } : { afterGroups: positions };
 }
 
 function eventOf(event: WatchEvent): LockEvent {

@@ -3,7 +3,7 @@
 import { type ChildProcess, execFile, execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
-import { createServer } from "node:net";
+import { createServer, type Server as NetServer } from "node:net";
 import { tmpdir } from "node:os";
 import { delimiter, join } from "node:path";
 import { createInterface } from "node:readline";
@@ -28,17 +28,25 @@ export function find(program: string): string | undefined {
 export const BINARY = process.env.HOLDFAST_BIN ?? find("holdfast") ?? "";
 export const needsHoldfast = { skip: BINARY === "" && "the program `holdfast` is not there; set HOLDFAST_BIN" };
 
-/** Two ports next to each other: the second is for peers. */
-export async function freePort(): Promise<number> {
+/** Each node has a port for clients, and the next one for its peers. The ports of node 2 are 10 higher, and so on. */
+export async function freePort(nodes = 1): Promise<number> {
   for (;;) {
-    const servers = [createServer(), createServer()] as const;
+    const servers: NetServer[] = [];
+    const listen = async (port: number) => {
+      const server = createServer();
+      servers.push(server);
+      await once(server.listen(port, "127.0.0.1"), "listening");
+      return (server.address() as { port: number }).port;
+    };
     try {
-      await once(servers[0].listen(0, "127.0.0.1"), "listening");
-      const { port } = servers[0].address() as { port: number };
-      await once(servers[1].listen(port + 1, "127.0.0.1"), "listening");
-      return port;
+      const first = await listen(0);
+      for (let port = first; port < first + 10 * nodes; port += 10) {
+        if (port !== first) await listen(port);
+        await listen(port + 1);
+      }
+      return first;
     } catch {
-      // The second one is taken.
+      // One of the others is taken.
     } finally {
       for (const server of servers) server.close();
     }
@@ -79,7 +87,14 @@ export async function stopProgram(child: ChildProcess): Promise<void> {
   await once(child, "exit");
 }
 
-/** A cluster of one node. */
+export interface ServerOptions {
+  /** It speaks TLS and demands credentials. Commands are those of its administrator. */
+  isSecure?: boolean;
+  nodes?: number;
+  groups?: number;
+}
+
+/** A cluster, by default of one node and one group. */
 export class Server {
   private constructor(
     readonly endpoint: string,
@@ -88,11 +103,11 @@ export class Server {
     private readonly env: NodeJS.ProcessEnv,
   ) {}
 
-  /** One that is secure speaks TLS and demands credentials. Commands are those of its administrator. */
-  static async start({ isSecure = false } = {}): Promise<Server> {
-    const [port, directory] = [await freePort(), temporaryDirectory()];
+  static async start({ isSecure = false, nodes = 1, groups = 1 }: ServerOptions = {}): Promise<Server> {
+    const [port, directory] = [await freePort(nodes), temporaryDirectory()];
     const data = join(directory, "data");
-    const args = ["dev", "--nodes", "1", "--no-http", "--port", `${port}`, "--data-dir", data];
+    const shape = ["--nodes", `${nodes}`, "--groups", `${groups}`];
+    const args = ["dev", ...shape, "--no-http", "--port", `${port}`, "--data-dir", data];
     const node = await startProgram(BINARY, isSecure ? [...args, "--secure"] : args, /^ready$/);
     const endpoint = `127.0.0.1:${port}`;
     const env = isSecure ? { HOLDFAST_CONFIG: join(data, "client.toml") } : { HOLDFAST_ENDPOINTS: endpoint };

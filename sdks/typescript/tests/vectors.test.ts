@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { answer } from "../conformance/vectors.js";
 import { ROOT } from "./server.js";
 
-for (const kind of ["lease", "fence", "endpoints"]) {
+for (const kind of ["lease", "fence", "endpoints", "slots"]) {
   test(`every recorded case of ${kind} has the recorded answer`, () => {
     const lines = readFileSync(new URL(`crates/conformance/vectors/${kind}.jsonl`, ROOT), "utf8")
       .trimEnd()

@@ -10,8 +10,10 @@ import {
   PermissionDenied,
   QuotaExceeded,
   Rejected,
+  SeveralGroups,
   TimedOut,
   Unauthenticated,
+  WrongGroup,
 } from "../errors.js";
 import {
   type AcquireResponse,
@@ -90,11 +92,15 @@ export function rejected(failure: Failure): Rejected {
     [Reason.UNAUTHENTICATED]: Unauthenticated,
     [Reason.CREDENTIAL_EXPIRED]: Unauthenticated,
     [Reason.PERMISSION_DENIED]: PermissionDenied,
+    [Reason.SEVERAL_GROUPS]: SeveralGroups,
   };
   const reason = (Reason[failure.reason] ?? "unspecified").toLowerCase();
   if (failure.reason === Reason.QUOTA_EXCEEDED || failure.reason === Reason.RATE_LIMITED) {
     const told = Number(retryAfter(failure) / MS) || undefined;
     return new QuotaExceeded(reason, failure.message, failure.mayHaveHappened, told);
+  }
+  if (failure.reason === Reason.WRONG_GROUP) {
+    return new WrongGroup(reason, failure.message, failure.mayHaveHappened, failure.mapEpoch);
   }
   return new (kinds[failure.reason] ?? Rejected)(reason, failure.message, failure.mayHaveHappened);
 }
@@ -185,7 +191,8 @@ function onHoldEnded(state: State, { name, token, acquireRequestId, reason }: Ho
 }
 
 function onFailure(state: State, now: bigint, requestId: bigint, failure: Failure): Verdict {
-  const { reason, leader, message } = failure;
+  const { reason, message } = failure;
+  const leader = state.leaderIn(failure);
   const entry = state.requests.get(requestId);
   if (reason === Reason.UNKNOWN_SESSION) return sessionLost("session_expired");
   if (failure.retryable) {

@@ -52,6 +52,14 @@ export class Endpoints {
     this.configured = [...this.addresses];
   }
 
+  /** The same nodes, for a session in another group, which this node leads; an empty address is none. */
+  ofOtherGroup(leader: string): Endpoints {
+    const endpoints = new Endpoints(this.configured.join(","), this.discovers);
+    endpoints.learn(this.told);
+    endpoints.followLeader(leader);
+    return endpoints;
+  }
+
   nextAddress(): string {
     const leader = this.leaderHint;
     if (leader !== undefined) {

@@ -91,6 +91,11 @@ export class Entry {
     return this.canWait ? (this.fields.waitMs ?? 0n) * MS : 0n;
   }
 
+  /** The same request for new locks, for a try in another group. */
+  again(waitMs: number): Entry {
+    return new Entry(this.kind, { ...this.fields, waitMs: BigInt(waitMs) }, { renews: this.renews });
+  }
+
   operation(requestId: bigint): Operation {
     const value = { requestId, ...this.hold?.request(), ...this.fields };
     // The compiler does not see that the kind and the fields belong together; `create` takes the fields of the kind.

@@ -19,7 +19,7 @@ import {
 import { onFrame, rejected, retryAfter, type Verdict } from "./answers.js";
 import { Denials } from "./denials.js";
 import type { Endpoints } from "./endpoints.js";
-import { earliest, MS, smaller } from "./lease.js";
+import { earliest, larger, MS, smaller } from "./lease.js";
 import { Breaker } from "./pacing.js";
 import { Entry } from "./requests.js";
 import { type Hello, type Output, type Settings, State } from "./state.js";
@@ -32,6 +32,8 @@ const SETTLING_TIME = 250n * MS;
 const APPROACH_SPAN_MIN = 6_000n * MS;
 /** A cluster all of whose nodes refuse the connection is not there, and will hardly come. */
 const REFUSED_PATIENCE = 1_000n * MS;
+/** Between two welcomes that are asked for only to learn a newer map. Until a node knows it, another tells nothing new. */
+const MAP_FETCH_INTERVAL = 1_000n * MS;
 const CLOSING_PATIENCE = 2_000n * MS;
 /** The cluster remembers the ids of ended sessions for two minutes. An open that is older gets a new id. */
 const OPEN_FOR = 60_000n * MS;
@@ -40,6 +42,8 @@ const OPEN_FOR = 60_000n * MS;
 export type Contact = "not_made" | "refused" | "denied" | "made";
 
 export interface SessionOptions {
+  /** In which group of the cluster. */
+  group: number;
   endpoints: Endpoints;
   settings: Settings;
   newSessionId: () => string;
@@ -60,10 +64,12 @@ export class Session {
   private until = 0n;
   private hello: Hello | undefined;
   private isHelloUnsent = false;
-  private isApproach = false;
+  /** The session takes another stream: to the leader, or to the same node for its welcome. */
   private approachAt: bigint | undefined;
-  private leader = "";
+  private approached = "";
   private isApproaching = false;
+  private isApproach = false;
+  private mapFetchedAt: bigint | undefined;
   private blockedSince: bigint | undefined;
   /** A leader that could be connected to, and yet did not serve. */
   private unhelpful: string | undefined;
@@ -75,12 +81,12 @@ export class Session {
   private refusedSince: bigint | undefined;
   private closingUntil: bigint | undefined;
 
-  constructor({ endpoints, settings, newSessionId, random, now }: SessionOptions) {
+  constructor({ group, endpoints, settings, newSessionId, random, now }: SessionOptions) {
     this.endpoints = endpoints;
     this.settings = settings;
     this.newSessionId = newSessionId;
     this.span = smaller(settings.ttlMs, settings.lingerMs ?? settings.ttlMs) * MS;
-    this.state = new State(newSessionId(), this.span, random);
+    this.state = new State(newSessionId(), group, this.span, random);
     this.denials = new Denials(settings.ttlMs * MS);
     this.refusedSince = now;
   }
@@ -132,6 +138,19 @@ export class Session {
     this.connectIfNeeded(now);
   }
 
+  /**
+   * The program needs a newer map of the groups. It comes with the welcome of a fresh stream to the same node. The present
+   * stream serves until that one exists.
+   */
+  handleMapWanted(now: bigint): void {
+    // Without a stream, or with another one on the way, a welcome comes anyway.
+    if (this.link !== "open" || this.isApproaching || this.closingUntil !== undefined) return;
+    const at = this.mapFetchedAt === undefined ? now : larger(now, this.mapFetchedAt + MAP_FETCH_INTERVAL);
+    if (this.approachAt !== undefined && this.approachAt <= at) return;
+    if (this.approachAt === undefined) this.approached = this.address;
+    this.approachAt = this.mapFetchedAt = at;
+  }
+
   handleClose(now: bigint, caller: object): void {
     const entry = new Entry("close", {}, { caller, waitsUntil: now + CLOSING_PATIENCE });
     if (this.isFinished || !this.state.isOpen) {
@@ -162,7 +181,7 @@ export class Session {
       this.state.streamBroke();
       this.disconnect(true);
       this.breaker.handleTry(now);
-      this.address = this.leader;
+      this.address = this.approached;
       this.isApproach = true;
     } else {
       return false;
@@ -220,7 +239,7 @@ export class Session {
     if (this.link === "greeting") this.onHelloFailed(now, failure, isFromNode, false);
     else if (this.link === "open" && failure.reason === Reason.UNKNOWN_SESSION) {
       this.replaceSession(now, "session_expired");
-    } else if (this.link === "open") this.leaveNode(now, failure.leader, failure.message);
+    } else if (this.link === "open") this.leaveNode(now, this.state.leaderIn(failure), failure.message);
   }
 
   /** The connection has no room for the next frame. */
@@ -247,7 +266,7 @@ export class Session {
       if (this.approachAt !== undefined && this.approachAt <= now) {
         this.approachAt = undefined;
         this.isApproaching = true;
-        this.outputs.push({ do: "connect", address: this.leader });
+        this.outputs.push({ do: "connect", address: this.approached });
       }
       this.state.stageDue(now);
       // Only so that it is known when the next answer is due.
@@ -320,12 +339,13 @@ export class Session {
     this.state.welcomed(this.hello?.sentAt ?? now, welcome);
     this.link = "open";
     this.blockedSince = undefined;
-    this.leader = welcome.leader;
+    if (welcome.map !== undefined) this.outputs.push({ do: "map", map: welcome.map });
+    this.approached = welcome.leader;
     this.isApproaching = false;
     const isBetter =
-      this.leader !== this.address &&
-      this.endpoints.mayFollow(this.leader) &&
-      this.leader !== this.unhelpful &&
+      this.approached !== this.address &&
+      this.endpoints.mayFollow(this.approached) &&
+      this.approached !== this.unhelpful &&
       this.span >= APPROACH_SPAN_MIN &&
       this.closingUntil === undefined;
     this.approachAt = isBetter ? now + SETTLING_TIME : undefined;
@@ -390,7 +410,7 @@ export class Session {
       this.giveUp(rejected(failure));
       this.replaceSession(now, "ended");
     } else {
-      this.endpoints.followLeader(failure.leader);
+      this.endpoints.followLeader(this.state.leaderIn(failure));
       this.pause(now, retryAfter(failure));
     }
   }

@@ -5,6 +5,8 @@ import { Closed, type LossReason, Lost, Unavailable } from "../errors.js";
 import {
   type ClientFrame,
   ClientFrameSchema,
+  type Failure,
+  type GroupMap,
   type OpenSessionResponse,
   OperationSchema,
   type Owner,
@@ -15,6 +17,7 @@ import { InFlight } from "./in-flight.js";
 import { earliest, Leases, larger, MS, smaller } from "./lease.js";
 import { Backoff } from "./pacing.js";
 import { Entry } from "./requests.js";
+import { ROOT } from "./routes.js";
 
 /** How long an answer may take, beyond the request's own wait, before another node is asked. */
 const ANSWER_PATIENCE_MIN = 500n * MS;
@@ -30,6 +33,8 @@ export type Output =
   | { do: "complete"; caller: object; outcome: unknown }
   | { do: "queued"; caller: object; position: bigint }
   | { do: "connect"; address: string }
+  /** A node has told which group has which locks. */
+  | { do: "map"; map: GroupMap }
   | { do: "disconnect"; withFarewell: boolean }
   /** The session is over, with all its locks. `words` are those of the node, if it said some. */
   | { do: "ended"; reason: LossReason; words: string };
@@ -76,6 +81,8 @@ export class State {
 
   constructor(
     public id: string,
+    /** In which group of the cluster the session is. */
+    readonly group: number,
     span: bigint,
     random: () => number,
   ) {
@@ -91,7 +98,8 @@ export class State {
     // Read before the new id is reserved: a hello must not acknowledge its own answer.
     const ackedThrough = this.isOpen ? this.requests.ackedThrough() : 0n;
     const requestId = this.requests.reserveId();
-    const id = { sessionId: this.id, requestId };
+    // A cluster of one group gets what it got from clients that know no groups.
+    const id = { sessionId: this.id, requestId, group: this.group === ROOT ? 0 : this.group };
     const wasOpenSent = this.openSentAt !== undefined;
     if (!this.isOpen) this.openSentAt ??= now;
     const operation = create(OperationSchema, {
@@ -109,6 +117,11 @@ export class State {
     }
     if (this.leases !== undefined) this.leases.answered(sentAt, welcome.logicalTimeMs);
     else this.leases = new Leases(sentAt, welcome.logicalTimeMs, welcome.ttlMs * MS, welcome.lingerMs * MS);
+  }
+
+  /** The leader that a failure names, if it can serve this session: that of another group cannot. */
+  leaderIn({ leader, group }: Failure): string {
+    return group === 0 || group === this.group ? leader : "";
   }
 
   private restartEfficiencyTier(): void {
