@@ -101,8 +101,8 @@ public final class Client implements AutoCloseable {
 
   /**
    * False once no node has served the session for 3 s. Until a node does, every request except a
-   * release fails at once. With several groups: false if that is so of one of the client's sessions.
-   * Only requests for locks of its group fail at once.
+   * release fails at once. With several groups: false if that is so of one of the client's
+   * sessions. Only requests for locks of its group fail at once.
    */
   public boolean isServed() {
     return sessions.circuit() == Breaker.State.CLOSED;

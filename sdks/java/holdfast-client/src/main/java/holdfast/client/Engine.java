@@ -311,8 +311,7 @@ final class Engine {
     if (session == null) {
       State state =
           settings.states.create(Session.spanOf(settings.session), new SplittableRandom());
-      session =
-          new Session(endpoints.get(), settings.session, newSessionId, state, Clock.now());
+      session = new Session(endpoints.get(), settings.session, newSessionId, state, Clock.now());
       Thread thread = new Thread(this::mindTime, "holdfast");
       thread.setDaemon(true);
       thread.start();

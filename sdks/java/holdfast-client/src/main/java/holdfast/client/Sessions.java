@@ -31,9 +31,9 @@ import java.util.function.LongConsumer;
  * locks it uses. Each has an engine of its own, so nothing that happens to one group reaches the
  * sessions in others.
  *
- * <p>The session in the root group is opened first. Its welcome tells which group has which locks; a
- * cluster of one group tells nothing, and then there is no other session. A session in another group
- * is opened by the first acquire of a lock in that group.
+ * <p>The session in the root group is opened first. Its welcome tells which group has which locks;
+ * a cluster of one group tells nothing, and then there is no other session. A session in another
+ * group is opened by the first acquire of a lock in that group.
  *
  * <p>Engines call {@link #learn} and {@link #ids} under their locks. So nothing here takes the lock
  * of an engine while it has its own.

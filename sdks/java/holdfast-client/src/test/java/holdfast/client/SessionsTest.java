@@ -194,8 +194,7 @@ class SessionsTest {
   void the_end_of_a_session_in_one_group_leaves_the_locks_of_others_alone() throws Exception {
     FakeNode.Stream root = connect(2_000);
     Held held = holdBoth(root);
-    SessionEnded.Builder ended =
-        SessionEnded.newBuilder().setReason(EndReason.END_REASON_KILLED);
+    SessionEnded.Builder ended = SessionEnded.newBuilder().setReason(EndReason.END_REASON_KILLED);
     held.second.send(
         ServerFrame.newBuilder().addNotices(Notice.newBuilder().setSessionEnded(ended)).build());
     assertEquals(LossReason.SESSION_KILLED, held.wallet.awaitLost(LONG).orElseThrow());
@@ -205,8 +204,7 @@ class SessionsTest {
     CompletableFuture<Guard> acquiring = acquire("wallet");
     FakeNode.Stream second = rootNode.welcome(welcome(1, 2_000));
     assertEquals(2, second.hello().getOpen().getGroup());
-    assertNotEquals(
-        root.hello().getOpen().getSessionId(), second.hello().getOpen().getSessionId());
+    assertNotEquals(root.hello().getOpen().getSessionId(), second.hello().getOpen().getSessionId());
     second.grant(second.nextAcquire("wallet"), 9);
     assertEquals(9, got(acquiring).token());
     assertEquals(7, held.orders.token());

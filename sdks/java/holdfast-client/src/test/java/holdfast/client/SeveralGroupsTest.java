@@ -64,8 +64,7 @@ class SeveralGroupsTest {
 
   private Map<Integer, Guard> acquireIn(Map<Integer, String> names) {
     Map<Integer, Guard> guards = new TreeMap<>();
-    names.forEach(
-        (group, name) -> guards.put(group, client.lock(name).waitFor(LONG).acquire()));
+    names.forEach((group, name) -> guards.put(group, client.lock(name).waitFor(LONG).acquire()));
     return guards;
   }
 
@@ -153,7 +152,12 @@ class SeveralGroupsTest {
         }
         for (int node = 1; node <= NODES; node++) {
           cluster.command(
-              "cluster", "transfer", "--group", String.valueOf(group), "--to", String.valueOf(node));
+              "cluster",
+              "transfer",
+              "--group",
+              String.valueOf(group),
+              "--to",
+              String.valueOf(node));
           for (Guard guard : guards.values()) {
             guard.check();
           }

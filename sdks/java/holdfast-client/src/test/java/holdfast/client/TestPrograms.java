@@ -110,7 +110,9 @@ public final class TestPrograms {
     return freePort(1);
   }
 
-  /** As above, for several nodes: each has ports that are 10 higher than those of the one before. */
+  /**
+   * As above, for several nodes: each has ports that are 10 higher than those of the one before.
+   */
   public static int freePort(int nodes) throws IOException {
     while (true) {
       int port = randomPort();

@@ -10,8 +10,7 @@ public final class Outcome {
   private final Supplier<? extends HoldfastException> error;
   private final Failure refusal;
 
-  private Outcome(
-      Object value, Supplier<? extends HoldfastException> error, Failure refusal) {
+  private Outcome(Object value, Supplier<? extends HoldfastException> error, Failure refusal) {
     this.value = value;
     this.error = error;
     this.refusal = refusal;

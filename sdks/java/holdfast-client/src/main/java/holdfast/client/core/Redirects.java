@@ -28,9 +28,9 @@ public final class Redirects {
   }
 
   /**
-   * When to send the request again, to the group that owns the lock by the map of that time: at once
-   * (0), or after a pause, or when a newer map is known, but after so long at the latest. {@link
-   * #NEVER} if the caller gets the refusal.
+   * When to send the request again, to the group that owns the lock by the map of that time: at
+   * once (0), or after a pause, or when a newer map is known, but after so long at the latest.
+   * {@link #NEVER} if the caller gets the refusal.
    *
    * @param asked the group that refused
    * @param routes the map of now

@@ -101,8 +101,8 @@ public final class Routes {
   }
 
   /**
-   * The group to which a request for new locks, or a read of a lock, has to be sent. What is about a
-   * hold goes to the session that has the hold.
+   * The group to which a request for new locks, or a read of a lock, has to be sent. What is about
+   * a hold goes to the session that has the hold.
    *
    * @throws SeveralGroupsException if no single group has all the locks
    */

@@ -53,8 +53,8 @@ public final class Session {
   private static final long REFUSED_PATIENCE = 1_000 * Leases.MS;
 
   /**
-   * Between two hellos that are sent only to learn a newer map: until a node knows it, a welcome tells
-   * nothing new.
+   * Between two hellos that are sent only to learn a newer map: until a node knows it, a welcome
+   * tells nothing new.
    */
   private static final long MAP_FETCH_INTERVAL = 1_000 * Leases.MS;
 
@@ -287,7 +287,8 @@ public final class Session {
 
   /** Plans another stream, whose welcome tells a newer map. The present one serves until then. */
   private void fetchMap(long now) {
-    long at = mapFetchedAt == Request.NEVER ? now : Math.max(now, mapFetchedAt + MAP_FETCH_INTERVAL);
+    long at =
+        mapFetchedAt == Request.NEVER ? now : Math.max(now, mapFetchedAt + MAP_FETCH_INTERVAL);
     // If another stream is under way, or comes sooner, its welcome tells the map.
     if (isClosing() || isApproaching || approachAt <= at) {
       return;

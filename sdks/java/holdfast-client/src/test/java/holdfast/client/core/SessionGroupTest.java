@@ -74,7 +74,9 @@ class SessionGroupTest {
     told(
         isOpen
             ? Answer.newBuilder().setRequestId(hello.getOpen().getRequestId()).setOpen(welcome)
-            : Answer.newBuilder().setRequestId(hello.getResume().getRequestId()).setResume(welcome));
+            : Answer.newBuilder()
+                .setRequestId(hello.getResume().getRequestId())
+                .setResume(welcome));
     return hello;
   }
 
