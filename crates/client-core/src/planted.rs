@@ -43,6 +43,8 @@ pub enum Bug {
     SeveralGroupsSent,
     /// A session that is opened in another group than the root group does not say so.
     GroupNotTold,
+    /// The map of the groups is ignored, as by a client that knows one group.
+    MapIgnored,
 }
 
 const NONE: u8 = u8::MAX;

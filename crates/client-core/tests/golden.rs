@@ -54,5 +54,6 @@ mod planted {
         (Bug::OlderMapTaken, "groups"),
         (Bug::SeveralGroupsSent, "groups"),
         (Bug::GroupNotTold, "groups"),
+        (Bug::MapIgnored, "groups"),
     ];
 }

@@ -20,6 +20,8 @@ pub(crate) struct Event {
     pub(crate) names: Vec<String>,
     pub(crate) session: String,
     pub(crate) token: String,
+    /// The Raft group that did it.
+    pub(crate) group: u64,
     pub(crate) unix_ms: u64,
 }
 
@@ -32,7 +34,7 @@ const ENDS: [&str; 7] =
     ["released", "expired", "wounded", "broken", "killed", "transferred", "converted"];
 
 impl Audit {
-    /// In the order of the log.
+    /// In the order of the log of each group; those of group 1 first.
     pub(crate) fn events(&self) -> Vec<Event> {
         let mut events: BTreeMap<(u64, u64, u64), Event> = BTreeMap::new();
         for file in &self.files {
@@ -47,6 +49,7 @@ impl Audit {
                     names: names.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
                     session: text("session"),
                     token: text("token"),
+                    group: number("group"),
                     unix_ms: number("unix_ms"),
                 };
                 // A login has the position of the event before it.

@@ -17,6 +17,8 @@ use crate::finding::{Checked, Finding, broken};
 const NODES: u64 = 3;
 /// Of which addresses are kept, for a node that joins.
 const NODES_MAX: u64 = 4;
+/// Of a cluster whose locks are divided.
+pub(crate) const GROUPS: u32 = 4;
 const READY_PATIENCE: Duration = Duration::from_secs(60);
 
 /// The kinds of cluster.
@@ -28,6 +30,8 @@ pub(crate) enum Ground {
     Secure,
     /// Three nodes without wires. Others can join them, and each such cluster is used once.
     Growing,
+    /// Three nodes behind wires, whose locks are divided over [`GROUPS`] Raft groups.
+    Divided,
 }
 
 /// Those that were started.
@@ -90,6 +94,9 @@ impl Cluster {
         let clocks = WallClocks::untouched(dir.path());
         let mut nodes = Nodes::prepare(holdfast, dir.path(), clocks, &plan)?;
         for node in 1..=NODES {
+            if ground == Ground::Divided {
+                divide(&nodes.data_dir(node), node)?;
+            }
             nodes.start(node)?;
         }
         let files = (1..=NODES_MAX).map(|node| file(&node.to_string())).collect();
@@ -98,8 +105,15 @@ impl Cluster {
         if ground == Ground::Secure {
             cluster.make_administrator().await?;
         }
-        cluster.leader().await?;
+        for group in 1..=cluster.groups() {
+            cluster.leader_in(group).await?;
+        }
         Ok(cluster)
+    }
+
+    /// How many Raft groups it has.
+    fn groups(&self) -> u32 {
+        if self.ground == Ground::Divided { GROUPS } else { 1 }
     }
 
     /// With the token that a node writes when it starts.
@@ -166,19 +180,25 @@ impl Cluster {
         builder.connect(&self.direct()).await.map_err(broken)
     }
 
-    /// Waits until there is one.
+    /// Of the root group. Waits until there is one.
     pub(crate) async fn leader(&self) -> Checked<u64> {
+        self.leader_in(1).await
+    }
+
+    /// Waits until the group has a leader.
+    pub(crate) async fn leader_in(&self, group: u32) -> Checked<u64> {
         let give_up = Instant::now() + READY_PATIENCE;
         loop {
             if let Ok(status) = self.calls()?.cluster_status().await
-                && let Some(group) = status.groups.first()
+                && let Some(group) = status.groups.iter().find(|it| it.group == group)
                 && group.leader != 0
             {
                 return Ok(group.leader);
             }
             if Instant::now() > give_up {
                 let logs = self.dir.path().display();
-                return Err(Finding::Broken(format!("no leader; the logs are in {logs}")));
+                let words = format!("no leader of group {group}; the logs are in {logs}");
+                return Err(Finding::Broken(words));
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
@@ -216,6 +236,15 @@ impl Cluster {
         self.addresses.peer.remove(&node);
         Ok(())
     }
+}
+
+/// No configuration names a number of groups. A node keeps the one that its data directory has.
+fn divide(data_dir: &Path, node: u64) -> Checked {
+    std::fs::create_dir(data_dir)?;
+    let identity = format!(
+        "version = 2\ncluster = \"conformance\"\nnode = {node}\ndata_dir_id = \"{node:032x}\"\ngroups = {GROUPS}\n"
+    );
+    Ok(std::fs::write(data_dir.join("identity.toml"), identity)?)
 }
 
 fn audit_settings(file: &Path) -> String {

@@ -48,7 +48,7 @@ mod tests {
 
     fn event(kind: &str, unix_ms: u64) -> Event {
         let (names, session) = (vec!["a".to_owned()], "s".to_owned());
-        Event { kind: kind.to_owned(), names, session, token: "7".to_owned(), unix_ms }
+        Event { kind: kind.to_owned(), names, session, token: "7".to_owned(), group: 1, unix_ms }
     }
 
     fn given_at(unix_ms: u64) -> TokenGiven {

@@ -1,6 +1,7 @@
 //! What is played. Level 1 has no faults, level 2 has.
 
 mod faults;
+mod groups;
 mod idle;
 mod locks;
 mod members;
@@ -78,6 +79,14 @@ pub(crate) const SCENARIOS: &[Scenario] = scenarios! {
     "idle" Locks => idle::idle;
     "watch" Locks => watching::watch;
     "observe" Locks => watching::observe;
+    "groups-locks" Locks on Divided => groups::locks;
+    "groups-acquire-all" Locks on Divided => groups::acquire_all;
+    "groups-waits" Locks on Divided => groups::waits;
+    "groups-losses" Locks on Divided => groups::losses;
+    "groups-efficiency" Locks on Divided => groups::efficiency;
+    "groups-close" Locks on Divided => groups::close;
+    "groups-idle" Locks on Divided => groups::idle;
+    "groups-watch" Locks on Divided => groups::watch;
     "tls" Locks on Secure => security::tls;
     "permission-denied" Locks on Secure => security::permission_denied;
     "connection-broken" Faults => faults::connection_broken;
@@ -97,6 +106,11 @@ pub(crate) const SCENARIOS: &[Scenario] = scenarios! {
     "watch-resumes" Faults => watching::watch_resumes;
     "observe-resumes" Faults => watching::observe_resumes;
     "members-changed" Faults on Growing => members::members_changed;
+    "groups-cancel" Faults on Divided "cancel" => groups::cancel;
+    "groups-connection-broken" Faults on Divided => groups::connection_broken;
+    "groups-leader-moved" Faults on Divided => groups::leader_moved;
+    "groups-leader-killed" Faults on Divided => groups::leader_killed;
+    "groups-fork" Faults on Divided "fork" => groups::fork;
     "tls-broken" Faults on Secure => security::tls_broken;
     "tls-wrong-authority" Faults on Secure => security::tls_wrong_authority;
     "credential-expired" Faults on Secure => security::credential_expired;

@@ -30,7 +30,7 @@ pub(crate) struct Options {
 }
 
 /// How a driver can misbehave, and the scenario that must find it.
-const MISBEHAVIOURS: [(&str, &str); 12] = [
+const MISBEHAVIOURS: [(&str, &str); 14] = [
     ("no-margin", "cut-off"),
     ("retry-new-id", "answer-lost-acquire"),
     ("ack-early", "answer-lost-release"),
@@ -43,6 +43,9 @@ const MISBEHAVIOURS: [(&str, &str); 12] = [
     ("trust-any-node", "tls-wrong-authority"),
     ("count-failures", "credential-revoked"),
     ("credential-once", "credential-rotated"),
+    // As a client of the time before there were groups.
+    ("ignore-map", "groups-locks"),
+    ("ignore-map", "groups-acquire-all"),
 ];
 
 /// The scenario instead of that of [`MISBEHAVIOURS`], for a driver whose language has not what that one needs.

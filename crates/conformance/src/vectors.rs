@@ -1,5 +1,5 @@
 //! Cases of what a client computes without I/O, with the answers of the Rust library: leases, the rule of fencing
-//! tokens, and endpoints. They are recorded in `vectors/`, one case per line, so that the unit tests of other libraries
+//! tokens, endpoints, and the slots of names. They are recorded in `vectors/`, one case per line, so that the unit tests of other libraries
 //! can read them without this program.
 //!
 //! A case is `{"in": …, "out": …}`. A driver is sent the former and must answer with the latter.
@@ -8,19 +8,21 @@ mod endpoints;
 mod fence;
 mod lease;
 pub mod random;
+mod slots;
 
 use std::io;
 use std::path::Path;
 
 use serde_json::{Value, json};
 
-pub const KINDS: [&str; 3] = ["lease", "fence", "endpoints"];
+pub const KINDS: [&str; 4] = ["lease", "fence", "endpoints", "slots"];
 
 /// The Rust library's answer.
 pub fn answer(kind: &str, input: &Value) -> Value {
     match kind {
         "lease" => lease::answer(input),
         "fence" => fence::answer(input),
+        "slots" => slots::answer(input),
         _ => endpoints::answer(input),
     }
 }
@@ -30,6 +32,7 @@ pub fn cases_of(kind: &str) -> Vec<Value> {
     let inputs = match kind {
         "lease" => lease::inputs(),
         "fence" => fence::inputs(),
+        "slots" => slots::inputs(),
         _ => endpoints::inputs(),
     };
     let with_answer = |input: Value| {

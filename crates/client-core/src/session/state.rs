@@ -155,6 +155,10 @@ impl<C> State<C> {
 
     /// A map that gives a slot to no group, or to two, is no map: the client goes on with the one that it has.
     pub(crate) fn learn_map(&mut self, map: v1::GroupMap) {
+        #[cfg(feature = "planted")]
+        if crate::planted::Bug::MapIgnored.is_active() {
+            return;
+        }
         let Ok(map) = GroupMap::decode(map) else { return };
         if self.map.as_ref().is_none_or(|known| known.epoch() <= map.epoch()) {
             self.map = Some(Arc::new(map));

@@ -38,6 +38,7 @@ fn activate(mode: &str) -> bool {
         "forget-cancel" => Bug::ForgetCancel,
         "no-clock" => Bug::TokenPastLease,
         "count-failures" => Bug::FailureIsSample,
+        "ignore-map" => Bug::MapIgnored,
         "trust-any-node" => {
             holdfast_tls::planted::trust_any_node();
             return true;

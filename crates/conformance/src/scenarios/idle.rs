@@ -12,9 +12,9 @@ const TTL: Duration = Duration::from_secs(6);
 const HEARTBEATS: u32 = 4;
 
 /// One heartbeat in a frame, and what HTTP/2 says about windows. With TLS it would be more.
-const BYTES_OF_A_HEARTBEAT: u64 = 200;
+pub(super) const BYTES_OF_A_HEARTBEAT: u64 = 200;
 /// The request, an acknowledgement, and a piece that the sender's buffer cut in two.
-const PIECES_OF_A_HEARTBEAT: u64 = 4;
+pub(super) const PIECES_OF_A_HEARTBEAT: u64 = 4;
 /// The timer, the request, the answer, and the changes between threads. Go's scheduler adds most of them: 25 were seen.
 const WAKE_UPS_OF_A_HEARTBEAT: u64 = 40;
 
@@ -53,7 +53,8 @@ pub(super) async fn idle(stage: &mut Stage<'_>) -> Checked {
     stage.close("c").await
 }
 
-fn sent(stage: &Stage<'_>) -> (u64, u64) {
+/// Bytes and pieces that clients have sent over the wires.
+pub(super) fn sent(stage: &Stage<'_>) -> (u64, u64) {
     let wires = stage.cluster.network.client_wires();
     wires.map(|wire| wire.carried_requests()).fold((0, 0), |all, it| (all.0 + it.0, all.1 + it.1))
 }

@@ -13,7 +13,7 @@ use crate::stage::Stage;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What happened to a lock, as a watch tells it: the lock, the kind and the token.
-type SeenEvent = (String, String, String);
+pub(super) type SeenEvent = (String, String, String);
 
 /// A watch tells what is, then what happens.
 pub(super) async fn watch(stage: &mut Stage<'_>) -> Checked {
@@ -123,7 +123,7 @@ pub(super) async fn observe_resumes(stage: &mut Stage<'_>) -> Checked {
     stage.close("c").await
 }
 
-async fn begin_watch(stage: &Stage<'_>, watch: &str) -> Checked {
+pub(super) async fn begin_watch(stage: &Stage<'_>, watch: &str) -> Checked {
     let prefix = stage.name("");
     let request = json!({"op": "watch", "client": "c", "prefix": prefix, "as": watch});
     stage.driver.ok(request).await.map(drop)
@@ -148,7 +148,7 @@ async fn next_items(stage: &Stage<'_>, watch: &str) -> Checked<Vec<Value>> {
 }
 
 /// The locks of the snapshot, up to its end. Nothing else may come before the end.
-async fn read_snapshot(stage: &Stage<'_>, watch: &str) -> Checked<Vec<Value>> {
+pub(super) async fn read_snapshot(stage: &Stage<'_>, watch: &str) -> Checked<Vec<Value>> {
     let mut locks = Vec::new();
     loop {
         let mut items = next_items(stage, watch).await?.into_iter();
@@ -168,8 +168,18 @@ async fn read_snapshot(stage: &Stage<'_>, watch: &str) -> Checked<Vec<Value>> {
 
 /// Exactly these events come next.
 async fn read_events(stage: &Stage<'_>, watch: &str, expected: &[SeenEvent]) -> Checked {
+    let told = next_events(stage, watch, expected.len()).await?;
+    ensure(told == expected, || format!("the watch tells {told:?}, and not {expected:?}"))
+}
+
+/// The next events, so many at least. Nothing but events may come.
+pub(super) async fn next_events(
+    stage: &Stage<'_>,
+    watch: &str,
+    count: usize,
+) -> Checked<Vec<SeenEvent>> {
     let mut told = Vec::new();
-    while told.len() < expected.len() {
+    while told.len() < count {
         for item in next_items(stage, watch).await? {
             let event = &item["event"];
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -177,7 +187,7 @@ async fn read_events(stage: &Stage<'_>, watch: &str, expected: &[SeenEvent]) -> 
             told.push((text(&event["names"][0]), text(&event["kind"]), text(&event["token"])));
         }
     }
-    ensure(told == expected, || format!("the watch tells {told:?}, and not {expected:?}"))
+    Ok(told)
 }
 
 /// Exactly these changes come next.
@@ -190,7 +200,10 @@ async fn read_changes(stage: &Stage<'_>, watch: &str, expected: &[Value]) -> Che
 }
 
 /// The rival takes a lock and gives it back. Returns what a watch must tell.
-async fn take_and_release(stage: &Stage<'_>, name: &str) -> Checked<Vec<SeenEvent>> {
+pub(super) async fn take_and_release(
+    stage: &Stage<'_>,
+    name: &str,
+) -> Checked<Vec<SeenEvent>> {
     let name = stage.name(name);
     let guard = stage.rival.lock(&name).acquire().await.map_err(broken)?;
     let token = guard.token().map_err(broken)?.to_string();

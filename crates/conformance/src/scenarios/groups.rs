@@ -1,0 +1,528 @@
+//! A cluster whose locks are divided over several Raft groups.
+//!
+//! Which group a lock is in, the nodes say. So a client that has another opinion is found out.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use holdfast_client::Guard;
+use serde_json::json;
+
+use super::idle::{BYTES_OF_A_HEARTBEAT, PIECES_OF_A_HEARTBEAT, sent};
+use super::locks::{TTL, why};
+use super::watching::{
+    SeenEvent, begin_watch, next_events, read_snapshot, take_and_release,
+};
+use crate::audit::Event;
+use crate::cluster::GROUPS;
+use crate::driver::Pending;
+use crate::finding::{Checked, broken, ensure, violation};
+use crate::stage::{RECOVERY, Stage};
+
+const LONG_TTL: Duration = Duration::from_secs(30);
+const WAIT: Duration = Duration::from_secs(20);
+/// A group that is not the root group.
+const OTHER: u32 = 3;
+
+/// The last part of a name of a lock in this group. `pattern` has a `#`, which becomes a number.
+async fn name_in(stage: &Stage<'_>, group: u32, pattern: &str) -> Checked<String> {
+    let calls = stage.cluster.calls()?;
+    for number in 0..1_000 {
+        let short = pattern.replace('#', &number.to_string());
+        if calls.status(&stage.name(&short)).await.map_err(broken)?.group == group {
+            return Ok(short);
+        }
+    }
+    Err(broken(format!("no name in group {group}")))
+}
+
+/// As [`name_in`], one in each group, that in the root group first.
+async fn name_in_each(stage: &Stage<'_>, pattern: &str) -> Checked<Vec<String>> {
+    let mut names = Vec::new();
+    for group in 1..=GROUPS {
+        names.push(name_in(stage, group, pattern).await?);
+    }
+    Ok(names)
+}
+
+/// The client takes all of them. Their tokens.
+async fn hold_all(stage: &Stage<'_>, names: &[String]) -> Checked<Vec<u64>> {
+    let mut tokens = Vec::new();
+    for name in names {
+        tokens.push(stage.acquire(json!({"client": "c", "name": name, "wait_ms": 5000})).await?);
+    }
+    Ok(tokens)
+}
+
+/// The guards are held, under these tokens.
+async fn all_held(stage: &Stage<'_>, names: &[String], tokens: &[u64]) -> Checked {
+    for (name, token) in names.iter().zip(tokens) {
+        let now = stage.held(name, name).await?;
+        ensure(now == *token, || format!("the token of {name} became {now}"))?;
+    }
+    Ok(())
+}
+
+async fn release_all(stage: &Stage<'_>, names: &[String]) -> Checked {
+    for name in names {
+        stage.release(name, "released").await?;
+    }
+    Ok(())
+}
+
+/// Another client gets each of them at once.
+async fn all_free(stage: &Stage<'_>, names: &[String]) -> Checked {
+    for name in names {
+        match stage.rival.lock(stage.name(name)).acquire().await {
+            Ok(guard) => drop(guard.release().await),
+            Err(error) => return violation(format!("{name} is not free: {error}")),
+        }
+    }
+    Ok(())
+}
+
+/// The public ids of the sessions that were granted these locks.
+async fn sessions_of(stage: &Stage<'_>, names: &[String]) -> Checked<BTreeSet<String>> {
+    for name in names {
+        stage.cluster.audit.wait_for_event("granted", &stage.name(name)).await?;
+    }
+    let all: Vec<String> = names.iter().map(|name| stage.name(name)).collect();
+    let is_meant = |event: &Event| {
+        event.kind == "granted" && event.names.iter().any(|name| all.contains(name))
+    };
+    let events = stage.cluster.audit.events().into_iter().filter(is_meant);
+    Ok(events.map(|event| event.session).collect())
+}
+
+/// In which groups a session with this public id was opened.
+fn groups_of(stage: &Stage<'_>, session: &str) -> BTreeSet<u64> {
+    let is_meant = |event: &Event| event.kind == "session_opened" && event.session == session;
+    stage.cluster.audit.events().into_iter().filter(is_meant).map(|event| event.group).collect()
+}
+
+/// The only one of them.
+fn only(sessions: &BTreeSet<String>) -> Checked<&str> {
+    match (sessions.first(), sessions.len()) {
+        (Some(session), 1) => Ok(session),
+        _ => violation(format!("a client has one id in all groups, and not {sessions:?}")),
+    }
+}
+
+/// One client holds locks in all groups, under one session id. What is about a hold goes to its group.
+pub(super) async fn locks(stage: &mut Stage<'_>) -> Checked {
+    stage.connect("c", TTL).await?;
+    let names = name_in_each(stage, "a#").await?;
+    let first = hold_all(stage, &names).await?;
+    all_held(stage, &names, &first).await?;
+    for name in &names {
+        if stage.rival.lock(stage.name(name)).acquire().await.is_ok() {
+            return violation("another client got a lock while the driver held it");
+        }
+    }
+    let sessions = sessions_of(stage, &names).await?;
+    let groups = groups_of(stage, only(&sessions)?);
+    ensure(groups == (1..=u64::from(GROUPS)).collect(), || {
+        format!("locks in all groups are held in one session each, and not in {groups:?}")
+    })?;
+    release_all(stage, &names).await?;
+    let second = hold_all(stage, &names).await?;
+    for ((name, first), second) in names.iter().zip(&first).zip(&second) {
+        ensure(second > first, || {
+            format!("the second token of {name}, {second}, is not above {first}")
+        })?;
+    }
+    release_all(stage, &names).await?;
+    changes_of_a_hold(stage).await?;
+    stage.close("c").await
+}
+
+/// A hold outside of the root group is renewed, converted and handed over.
+async fn changes_of_a_hold(stage: &Stage<'_>) -> Checked {
+    let name = name_in(stage, OTHER, "changes#").await?;
+    let request = json!({
+        "client": "c", "name": name, "mode": "shared", "ttl_ms": 2000, "auto_renew": false, "as": "g",
+    });
+    let read = stage.acquire(request).await?;
+    stage.driver.ok(json!({"op": "renew", "guard": "g", "ttl_ms": 20_000})).await?;
+    let convert = json!({"op": "convert", "guard": "g", "mode": "exclusive", "wait_ms": 1000});
+    stage.driver.ok(convert).await?;
+    let write = stage.held(&name, "g").await?;
+    ensure(write > read, || format!("the writer's token {write} is not above {read}"))?;
+    let full_name = stage.name(&name);
+    let waits = tokio::spawn(stage.rival.lock(&full_name).wait(WAIT).acquire());
+    stage.cluster.audit.wait_for_event("queued", &full_name).await?;
+    let status = stage.cluster.calls()?.status(&full_name).await.map_err(broken)?;
+    let to = status.waiters.first().map(|waiter| waiter.public_session_id.clone());
+    stage.driver.ok(json!({"op": "transfer", "guard": "g", "to": to})).await?;
+    let guard = waits.await.map_err(broken)?.map_err(broken)?;
+    stage.lost(&name, "g", "transferred").await?;
+    guard.release().await.map_err(broken).map(drop)
+}
+
+/// Locks with one tag are taken together. Locks in several groups are refused, and nothing is sent.
+pub(super) async fn acquire_all(stage: &mut Stage<'_>) -> Checked {
+    stage.connect("c", LONG_TTL).await?;
+    let apart = name_in_each(stage, "apart#").await?;
+    let tag = name_in(stage, OTHER, "{order-#}/a").await?;
+    let tagged = [tag.clone(), tag.replace("/a", "/b")];
+    let request = |names: &[String], guard: &str| {
+        let names: Vec<String> = names.iter().map(|name| stage.name(name)).collect();
+        json!({"op": "acquire_all", "client": "c", "names": names, "as": guard})
+    };
+    // The session in the group of the last one exists, and is refused all the same.
+    stage.acquire(json!({"client": "c", "name": tagged[0], "as": "first"})).await?;
+    stage.release("first", "released").await?;
+    let before = settled(stage).await?;
+    let error = stage.driver.err(request(&apart[..], "apart"), "rejected").await?;
+    let is_right = error["reason"] == "several_groups" && error["retryable"] == false;
+    ensure(is_right, || {
+        format!("locks in several groups are rejected as several_groups, not retryable: {error}")
+    })?;
+    let after = sent(stage);
+    ensure(after == before, || {
+        format!("a refusal that the client knows by itself: it sent {before:?}, then {after:?}")
+    })?;
+    all_free(stage, &apart).await?;
+    let both = stage.driver.ok(request(&tagged, "both")).await?;
+    let tokens = both["tokens"].as_array().map_or(0, Vec::len);
+    ensure(tokens == 2, || format!("two locks have two tokens, and not {both}"))?;
+    for name in &tagged {
+        if stage.rival.lock(stage.name(name)).acquire().await.is_ok() {
+            return violation("another client got a lock of an acquire-all");
+        }
+    }
+    stage.driver.ok(json!({"op": "release", "guard": "both"})).await?;
+    all_free(stage, &tagged).await?;
+    stage.close("c").await
+}
+
+/// What was sent, once nothing more is: sessions move to their leaders at first.
+async fn settled(stage: &Stage<'_>) -> Checked<(u64, u64)> {
+    let give_up = Instant::now() + RECOVERY;
+    let mut before = sent(stage);
+    loop {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let now = sent(stage);
+        if now == before {
+            return Ok(now);
+        }
+        before = now;
+        ensure(Instant::now() < give_up, || "a client without requests sends all the time".into())?;
+    }
+}
+
+/// A wait outside of the root group ends with a grant, or when its time is over.
+pub(super) async fn waits(stage: &mut Stage<'_>) -> Checked {
+    stage.connect("c", TTL).await?;
+    let name = name_in(stage, OTHER, "a#").await?;
+    let full_name = stage.name(&name);
+    let held = stage.rival.lock(&full_name).acquire().await.map_err(broken)?;
+    let before = held.token().map_err(broken)?;
+    let request = json!({"op": "acquire", "client": "c", "name": full_name, "as": "no"});
+    stage.driver.err(request.clone(), "busy").await?;
+    let mut waiting = request;
+    waiting["wait_ms"] = json!(300);
+    stage.driver.err(waiting, "timed_out").await?;
+    stage.cluster.audit.wait_for_event("wait_ended", &full_name).await?;
+    let waiting =
+        stage.start_acquire(json!({"client": "c", "name": name, "wait_ms": 20_000})).await?;
+    stage
+        .cluster
+        .audit
+        .wait_for("the second wait", |events| {
+            let is_meant = |event: &&Event| {
+                event.kind == "queued" && event.names.iter().any(|name| *name == full_name)
+            };
+            events.iter().filter(is_meant).count() == 2
+        })
+        .await?;
+    held.release().await.map_err(broken)?;
+    let token = stage.granted(waiting).await?;
+    ensure(token > before, || format!("the token {token} is not above the rival's {before}"))?;
+    stage.release(&name, "released").await?;
+    stage.close("c").await
+}
+
+/// A caller goes away: its place in the queue goes, too.
+pub(super) async fn cancel(stage: &mut Stage<'_>) -> Checked {
+    stage.connect("c", LONG_TTL).await?;
+    let short = name_in(stage, OTHER, "a#").await?;
+    let name = stage.name(&short);
+    let held = stage.rival.lock(&name).acquire().await.map_err(broken)?;
+    let (_, waiting) =
+        stage.start_acquire(json!({"client": "c", "name": short, "wait_ms": 30_000})).await?;
+    stage.cluster.audit.wait_for_event("queued", &name).await?;
+    stage.driver.ok(json!({"op": "cancel", "call": waiting.id})).await?;
+    waiting.err("cancelled").await?;
+    stage.cluster.audit.wait_for_event("wait_ended", &name).await?;
+    held.release().await.map_err(broken)?;
+    let next = stage.rival.lock(&name).acquire().await;
+    ensure(next.is_ok(), || "a waiter that was cancelled got the lock".to_owned())?;
+    stage.close("c").await
+}
+
+/// The end of one hold leaves those in other groups alone. An operator who kills the session ends it in all groups.
+pub(super) async fn losses(stage: &mut Stage<'_>) -> Checked {
+    stage.connect("c", TTL).await?;
+    let names = name_in_each(stage, "a#").await?;
+    let mut tokens = hold_all(stage, &names).await?;
+    let place = OTHER as usize - 1;
+    let broken_name = &names[place];
+    let loss = stage.driver.send(json!({"op": "await_loss", "guard": broken_name})).await?;
+    let calls = stage.cluster.calls()?;
+    let full_name = stage.name(broken_name);
+    calls.break_lock(&why(), &full_name, tokens[place]).await.map_err(broken)?;
+    loss.ok().await?;
+    stage.lost(broken_name, broken_name, "broken").await?;
+    let (before, after) = (&names[..place], &names[place + 1..]);
+    all_held(stage, before, &tokens[..place]).await?;
+    all_held(stage, after, &tokens[place + 1..]).await?;
+    tokens[place] = stage.acquire(json!({"client": "c", "name": broken_name})).await?;
+    all_held(stage, &names, &tokens).await?;
+
+    let killed = sessions_of(stage, &names).await?;
+    let mut losses = Vec::new();
+    for name in &names {
+        losses.push(stage.driver.send(json!({"op": "await_loss", "guard": name})).await?);
+    }
+    calls.kill_session(&why(), only(&killed)?).await.map_err(broken)?;
+    for (loss, name) in losses.into_iter().zip(&names) {
+        loss.ok().await?;
+        stage.lost(name, name, "").await?;
+    }
+    // The next requests open another session in each group, under one id again.
+    let again = name_in_each(stage, "again#").await?;
+    let tokens = hold_all(stage, &again).await?;
+    all_held(stage, &again, &tokens).await?;
+    let next = sessions_of(stage, &again).await?;
+    ensure(only(&next)? != only(&killed)?, || "a session id was used again".to_owned())?;
+    for name in &names {
+        stage.lost(name, name, "").await?;
+    }
+    stage.close("c").await
+}
+
+/// The efficiency tier is in the root group, whatever the name.
+pub(super) async fn efficiency(stage: &mut Stage<'_>) -> Checked {
+    stage.connect("c", TTL).await?;
+    let name = name_in(stage, OTHER, "efficiency-#").await?;
+    let request = json!({"client": "c", "name": name, "tier": "efficiency"});
+    stage.acquire(request).await?;
+    let status = stage.cluster.calls()?.status(&stage.name(&name)).await.map_err(broken)?;
+    let holders = status.efficiency.unwrap_or_default().holders;
+    let session = holders.first().map(|holder| holder.public_session_id.clone());
+    let Some(session) = session else {
+        return violation("the lock has no holder in the efficiency tier");
+    };
+    stage.release(&name, "released").await?;
+    // By this event, a session that was opened in another group before is in the files, too.
+    let ordinary = name_in(stage, 1, "ordinary#").await?;
+    stage.acquire(json!({"client": "c", "name": ordinary})).await?;
+    let holder = sessions_of(stage, &[ordinary]).await?;
+    ensure(only(&holder)? == session, || {
+        format!("{holder:?} has an ordinary lock of the root group, and {session} one of the efficiency tier")
+    })?;
+    let groups = groups_of(stage, &session);
+    ensure(groups == BTreeSet::from([1]), || {
+        format!("locks of the efficiency tier need a session in the root group, and not in {groups:?}")
+    })?;
+    stage.close("c").await
+}
+
+/// To close the client ends its sessions in all groups.
+pub(super) async fn close(stage: &mut Stage<'_>) -> Checked {
+    stage.connect("c", TTL).await?;
+    let names = name_in_each(stage, "a#").await?;
+    hold_all(stage, &names).await?;
+    let session = sessions_of(stage, &names).await?;
+    let session = only(&session)?;
+    stage.close("c").await?;
+    let ended_in = |events: &[Event]| -> BTreeSet<u64> {
+        let is_meant = |event: &&Event| event.kind == "session_ended" && event.session == session;
+        events.iter().filter(is_meant).map(|event| event.group).collect()
+    };
+    let in_all = |events: &[Event]| ended_in(events) == (1..=u64::from(GROUPS)).collect();
+    stage.cluster.audit.wait_for("the end of the closed session in all groups", in_all).await?;
+    for name in &names {
+        stage.lost(name, name, "").await?;
+        let request = json!({"op": "acquire", "client": "c", "name": stage.name(name), "as": "b"});
+        stage.driver.err(request, "closed").await?;
+    }
+    all_free(stage, &names).await
+}
+
+/// A client has sessions, and sends heartbeats, in the root group and in the groups whose locks it uses.
+pub(super) async fn idle(stage: &mut Stage<'_>) -> Checked {
+    const HEARTBEATS: u32 = 4;
+    let ttl = Duration::from_secs(6);
+    stage.connect("c", ttl).await?;
+    let name = name_in(stage, OTHER, "a#").await?;
+    let token = stage.acquire(json!({"client": "c", "name": name})).await?;
+    // What the last answers caused is over by the next heartbeat.
+    tokio::time::sleep(ttl / 3).await;
+    let before = sent(stage);
+    tokio::time::sleep(ttl / 3 * HEARTBEATS).await;
+    let now = sent(stage);
+    let (bytes, pieces) = (now.0 - before.0, now.1 - before.1);
+    let used = BTreeSet::from([1, u64::from(OTHER)]);
+    // The window may begin and end with one.
+    let heartbeats = used.len() as u64 * u64::from(HEARTBEATS + 1);
+    ensure(bytes > 0, || "the client sent no heartbeat, or not over the wires".to_owned())?;
+    ensure(bytes <= heartbeats * BYTES_OF_A_HEARTBEAT, || {
+        format!("an idle client sent {bytes} bytes in {heartbeats} heartbeats")
+    })?;
+    ensure(pieces <= heartbeats * PIECES_OF_A_HEARTBEAT, || {
+        format!("an idle client sent {pieces} times in {heartbeats} heartbeats")
+    })?;
+    let now = stage.held(&name, &name).await?;
+    ensure(now == token, || format!("the token became {now}"))?;
+    let session = sessions_of(stage, std::slice::from_ref(&name)).await?;
+    let groups = groups_of(stage, only(&session)?);
+    ensure(groups == used, || {
+        format!("locks of group {OTHER} alone are used, and there are sessions in {groups:?}")
+    })?;
+    stage.close("c").await
+}
+
+/// A watch tells what happens in all groups, each event once, and those of a lock in order. It goes on after a break.
+pub(super) async fn watch(stage: &mut Stage<'_>) -> Checked {
+    stage.connect("c", LONG_TTL).await?;
+    let names = name_in_each(stage, "a#").await?;
+    begin_watch(stage, "w").await?;
+    read_snapshot(stage, "w").await?;
+    for round in 0..4 {
+        if round > 0 {
+            stage.cluster.network.client_wires().for_each(|wire| wire.cut());
+            stage.cluster.network.break_clients();
+        }
+        let mut expected: Vec<SeenEvent> = Vec::new();
+        // In the last rounds, some groups have no events since the break.
+        for name in &names[round..] {
+            expected.extend(take_and_release(stage, name).await?);
+        }
+        stage.cluster.network.heal();
+        let mut told = next_events(stage, "w", expected.len()).await?;
+        // There is no order between the groups.
+        let by_name = |one: &SeenEvent, other: &SeenEvent| one.0.cmp(&other.0);
+        told.sort_by(by_name);
+        expected.sort_by(by_name);
+        ensure(told == expected, || format!("the watch tells {told:?}, and not {expected:?}"))?;
+    }
+    stage.driver.ok(json!({"op": "end_watch", "watch": "w"})).await?;
+    stage.close("c").await
+}
+
+/// A broken connection costs nothing in any group.
+pub(super) async fn connection_broken(stage: &mut Stage<'_>) -> Checked {
+    stage.connect("c", LONG_TTL).await?;
+    let names = name_in_each(stage, "a#").await?;
+    let tokens = hold_all(stage, &names).await?;
+    for round in 0..3 {
+        stage.cluster.network.break_clients();
+        let more = name_in_each(stage, &format!("b{round}-#")).await?;
+        hold_all(stage, &more).await?;
+        all_held(stage, &names, &tokens).await?;
+        release_all(stage, &more).await?;
+    }
+    release_all(stage, &names).await?;
+    for name in &names {
+        let granted = stage.cluster.audit.count("granted", &stage.name(name));
+        ensure(granted == 1, || format!("{granted} grants for one acquire of {name}"))?;
+    }
+    stage.close("c").await
+}
+
+/// Another node leads one of the groups: nothing is lost in any group.
+pub(super) async fn leader_moved(stage: &mut Stage<'_>) -> Checked {
+    stage.connect("c", LONG_TTL).await?;
+    let names = name_in_each(stage, "a#").await?;
+    let tokens = hold_all(stage, &names).await?;
+    let wanted = name_in(stage, OTHER, "wanted#").await?;
+    let held = stage.rival.lock(stage.name(&wanted)).acquire().await.map_err(broken)?;
+    let waiting =
+        stage.start_acquire(json!({"client": "c", "name": wanted, "wait_ms": 50_000})).await?;
+    stage.cluster.audit.wait_for_event("queued", &stage.name(&wanted)).await?;
+    for round in 0..3 {
+        let calls = stage.cluster.calls()?.in_group(OTHER);
+        // Right after an election no other node may be ready.
+        let give_up = Instant::now() + RECOVERY;
+        while let Err(error) = calls.transfer_leadership(None).await {
+            if Instant::now() > give_up {
+                return Err(broken(error));
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        let more = name_in_each(stage, &format!("b{round}-#")).await?;
+        hold_all(stage, &more).await?;
+        all_held(stage, &names, &tokens).await?;
+    }
+    waits_once(stage, &wanted, held, waiting).await?;
+    release_all(stage, &names).await?;
+    stage.close("c").await
+}
+
+/// The leader of one of the groups, and perhaps of others, is killed: holds and waits survive in all groups.
+pub(super) async fn leader_killed(stage: &mut Stage<'_>) -> Checked {
+    stage.connect("c", LONG_TTL).await?;
+    let names = name_in_each(stage, "a#").await?;
+    let tokens = hold_all(stage, &names).await?;
+    let wanted = name_in(stage, OTHER, "wanted#").await?;
+    let held = stage.rival.lock(stage.name(&wanted)).acquire().await.map_err(broken)?;
+    let waiting =
+        stage.start_acquire(json!({"client": "c", "name": wanted, "wait_ms": 50_000})).await?;
+    stage.cluster.audit.wait_for_event("queued", &stage.name(&wanted)).await?;
+    let more = name_in_each(stage, "more#").await?;
+    let leader = stage.cluster.leader_in(OTHER).await?;
+    stage.cluster.nodes.kill(&[leader])?;
+    for name in &more {
+        let request = json!({"client": "c", "name": name, "wait_ms": 20_000});
+        stage.acquire_again(request).await?;
+    }
+    all_held(stage, &names, &tokens).await?;
+    waits_once(stage, &wanted, held, waiting).await?;
+    release_all(stage, &names).await?;
+    stage.cluster.nodes.start(leader)?;
+    for group in 1..=GROUPS {
+        stage.cluster.leader_in(group).await?;
+    }
+    stage.close("c").await
+}
+
+/// The wait that began before the fault gets the lock, and stood in the queue once.
+async fn waits_once(
+    stage: &Stage<'_>,
+    name: &str,
+    held: Guard,
+    waiting: (String, Pending),
+) -> Checked {
+    held.release().await.map_err(broken)?;
+    stage.granted(waiting).await?;
+    let queued = stage.cluster.audit.count("queued", &stage.name(name));
+    ensure(queued == 1, || format!("{queued} places in the queue for one acquire"))
+}
+
+/// A forked child has none of its parent's locks, and sessions of its own.
+pub(super) async fn fork(stage: &mut Stage<'_>) -> Checked {
+    stage.connect("c", TTL).await?;
+    let names = name_in_each(stage, "a#").await?;
+    let tokens = hold_all(stage, &names).await?;
+    let parents = &names[OTHER as usize - 1];
+    let free = name_in(stage, OTHER, "child#").await?;
+    let request = json!({
+        "op": "fork", "client": "c", "guard": parents, "busy": stage.name(parents), "free": stage.name(&free),
+    });
+    let child = stage.driver.ok(request).await?;
+    ensure(child["token"]["kind"] == "lost", || format!("the child's guard: {}", child["token"]))?;
+    ensure(child["busy"]["kind"] == "busy", || {
+        format!("the child asks for its parent's lock: {}", child["busy"])
+    })?;
+    ensure(child["free"]["token"].is_string(), || {
+        format!("the child's own lock: {}", child["free"])
+    })?;
+    all_held(stage, &names, &tokens).await?;
+    let sessions = (sessions_of(stage, &names).await?, sessions_of(stage, &[free]).await?);
+    ensure(only(&sessions.0)? != only(&sessions.1)?, || {
+        "the child used its parent's session".to_owned()
+    })?;
+    stage.close("c").await
+}
