@@ -6,6 +6,7 @@ import holdfast.client.core.Request;
 import holdfast.client.core.State;
 import holdfast.v1.Answer;
 import holdfast.v1.Failure;
+import holdfast.v1.GroupMap;
 import io.grpc.netty.shaded.io.netty.handler.ssl.util.InsecureTrustManagerFactory;
 import java.security.cert.X509Certificate;
 import java.util.Collection;
@@ -24,6 +25,7 @@ public enum Misbehaviour {
   ACK_EARLY(builder -> builder.states(AckEarly::new)),
   FORGET_CANCEL(builder -> builder.states(ForgetCancel::new)),
   COUNT_FAILURES(builder -> builder.states(CountFailures::new)),
+  IGNORE_MAP(builder -> builder.states(IgnoreMap::new)),
   TRUST_ANY_NODE(builder -> builder.securities(TrustAnyNode::new)),
   CREDENTIAL_ONCE(builder -> builder.securities(files -> new Security(withFixedCredential(files)))),
   /** Only the configured endpoints are used. */
@@ -155,6 +157,16 @@ public enum Misbehaviour {
         long now, String address, Failure failure, Collection<String> nodes) {
       return false;
     }
+  }
+
+  /** All locks are asked for in the root group. */
+  private static final class IgnoreMap extends State {
+    IgnoreMap(long span, RandomGenerator jitter) {
+      super(span, jitter);
+    }
+
+    @Override
+    protected void learn(GroupMap map) {}
   }
 
   /** The certificate of a node is not checked. */

@@ -5,6 +5,7 @@ import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 import holdfast.client.core.Endpoints;
 import holdfast.client.core.Leases;
+import holdfast.client.core.Slots;
 import holdfast.client.errors.FenceRefusedException;
 import holdfast.client.errors.InvalidEndpointsException;
 import holdfast.client.fence.Fence;
@@ -22,6 +23,7 @@ final class Vectors {
       case "lease" -> lease(input);
       case "fence" -> fence(input);
       case "endpoints" -> endpoints(input);
+      case "slots" -> slot(input);
       default -> throw new IllegalArgumentException("no vectors of the kind " + kind);
     };
   }
@@ -94,6 +96,12 @@ final class Vectors {
     } catch (FenceRefusedException refused) {
       answer.addProperty("error", refused.kind().code());
     }
+    return answer;
+  }
+
+  private static JsonObject slot(JsonObject input) {
+    JsonObject answer = new JsonObject();
+    answer.addProperty("slot", Slots.of(input.get("name").getAsString()));
     return answer;
   }
 

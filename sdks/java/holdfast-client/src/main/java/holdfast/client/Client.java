@@ -2,12 +2,11 @@ package holdfast.client;
 
 import holdfast.client.core.Breaker;
 import holdfast.client.core.Hold;
-import holdfast.client.core.Operations;
+import holdfast.client.core.Outcome;
 import holdfast.client.core.Request;
 import holdfast.client.errors.CancelledException;
 import holdfast.client.errors.HoldfastException;
 import holdfast.client.errors.LostException;
-import holdfast.v1.StatusResponse;
 import java.time.Duration;
 import java.util.Arrays;
 import java.util.List;
@@ -19,14 +18,16 @@ import java.util.function.Supplier;
  * One session with the cluster, for all threads of a program. {@link #connect} opens the session at
  * once; a client from {@link #builder} opens it with the first call that needs it. Closing the
  * client ends the session, which frees all its locks at once.
+ *
+ * <p>In a cluster with several groups, the client has a session in each group whose locks it uses.
  */
 public final class Client implements AutoCloseable {
-  private final Engine engine;
+  private final Sessions sessions;
   private final Supplier<String> traceparents;
   private final ThreadLocal<ThreadGuards> heldByThread = ThreadLocal.withInitial(ThreadGuards::new);
 
-  Client(Engine engine, Supplier<String> traceparents) {
-    this.engine = engine;
+  Client(Sessions sessions, Supplier<String> traceparents) {
+    this.sessions = sessions;
     this.traceparents = traceparents;
   }
 
@@ -42,7 +43,7 @@ public final class Client implements AutoCloseable {
 
   /** Opens the session now. Without it, the first request does. */
   public Client open() {
-    engine.open().get();
+    sessions.root().open().get();
     return this;
   }
 
@@ -80,19 +81,18 @@ public final class Client implements AutoCloseable {
    * then each event.
    */
   public Watch watch(String prefix) {
-    return new Watch(engine, prefix, true);
+    return new Watch(sessions.root(), prefix, true);
   }
 
   /** As {@link #watch}, without a snapshot: only what happens from now on. */
   public Watch watchFromNow(String prefix) {
-    return new Watch(engine, prefix, false);
+    return new Watch(sessions.root(), prefix, false);
   }
 
   /** Who holds a lock, and who waits for it. */
   public LockStatus status(String name) {
-    Request request = Request.of(Operations.status(Checks.name(name)));
     try {
-      return LockStatus.of((StatusResponse) engine.run(request, Duration.ZERO, null));
+      return LockStatus.of(sessions.status(Checks.name(name)));
     } catch (InterruptedException interrupted) {
       Thread.currentThread().interrupt();
       throw new CancelledException();
@@ -101,20 +101,22 @@ public final class Client implements AutoCloseable {
 
   /**
    * False once no node has served the session for 3 s. Until a node does, every request except a
-   * release fails at once.
+   * release fails at once. With several groups: false if that is so of one of the client's
+   * sessions. Only requests for locks of its group fail at once.
    */
   public boolean isServed() {
-    return engine.circuit() == Breaker.State.CLOSED;
+    return sessions.circuit() == Breaker.State.CLOSED;
   }
 
   /** Ends the session. Throws if no node has confirmed that: then it ends by its TTL. */
   @Override
   public void close() {
-    engine.close().awaitUninterruptibly().get();
+    sessions.close();
   }
 
-  Engine engine() {
-    return engine;
+  /** For what needs no session. */
+  Engine root() {
+    return sessions.root();
   }
 
   ThreadGuards heldByThread() {
@@ -139,8 +141,9 @@ public final class Client implements AutoCloseable {
   <G extends HeldLocks> G acquireInterruptibly(
       Terms<?> terms, Request request, BiFunction<Engine, List<Hold>, G> guard)
       throws InterruptedException {
-    Object holds = engine.run(request, terms.wait, terms.onQueued);
-    G held = checked(guard.apply(engine, holds(holds)));
+    Acquisition acquisition = sessions.acquire(request, terms.wait, terms.onQueued);
+    Outcome outcome = acquisition.await();
+    G held = checked(guard.apply(acquisition.engine(), acquisition.holds(outcome)));
     if (terms.interruptsOnLoss) {
       held.interruptOnLoss(Thread.currentThread());
     }
@@ -150,34 +153,26 @@ public final class Client implements AutoCloseable {
   <G extends HeldLocks> CompletableFuture<G> acquireAsync(
       Terms<?> terms, Request request, BiFunction<Engine, List<Hold>, G> guard) {
     CompletableFuture<G> future = new CompletableFuture<>();
-    Call[] call = new Call[1];
-    call[0] =
-        new Call(
-            outcome -> {
-              try {
-                Object holds = engine.settled(request, call[0], outcome);
-                G held = checked(guard.apply(engine, holds(holds)));
-                if (!future.complete(held)) {
-                  held.releaseAll();
-                }
-              } catch (HoldfastException error) {
-                future.completeExceptionally(error);
-              }
-            },
-            terms.onQueued);
-    engine.start(request, terms.wait, call[0]);
+    Acquisition acquisition = sessions.acquire(request, terms.wait, terms.onQueued);
+    acquisition.whenDone(
+        outcome -> {
+          try {
+            List<Hold> holds = acquisition.holds(outcome);
+            G held = checked(guard.apply(acquisition.engine(), holds));
+            if (!future.complete(held)) {
+              held.releaseAll();
+            }
+          } catch (HoldfastException error) {
+            future.completeExceptionally(error);
+          }
+        });
     future.whenComplete(
         (held, error) -> {
           if (future.isCancelled()) {
-            engine.abandon(request, call[0]);
+            acquisition.abandon();
           }
         });
     return future;
-  }
-
-  @SuppressWarnings("unchecked")
-  private static List<Hold> holds(Object outcome) {
-    return (List<Hold>) outcome;
   }
 
   /** A grant may have been so long on its way that it is over by now. */

@@ -152,9 +152,9 @@ public final class ClientBuilder {
             .setPid((int) ProcessHandle.current().pid())
             .setNote(cut(note)));
     Security security = securities.apply(new Security.Files(ca, cert, key, verify, credential));
-    Engine engine =
-        new Engine(endpoints, discover, settings.build(), requestTimeout, security, states);
-    return new Client(engine, traceparents);
+    Engine.Settings common =
+        new Engine.Settings(settings.build(), requestTimeout, security, states);
+    return new Client(new Sessions(endpoints, discover, common), traceparents);
   }
 
   private static String program() {

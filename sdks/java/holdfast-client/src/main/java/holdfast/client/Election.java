@@ -40,7 +40,7 @@ public final class Election {
 
   /** The present leader first, then each leader, each value and each vacancy. */
   public Observation observe() {
-    return new Observation(client.engine(), Checks.name(name));
+    return new Observation(client.root(), Checks.name(name));
   }
 
   /** The value of the present leader; empty if there is none. */

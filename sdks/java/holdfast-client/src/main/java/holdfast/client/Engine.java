@@ -8,6 +8,7 @@ import holdfast.client.core.Leases;
 import holdfast.client.core.Outcome;
 import holdfast.client.core.Output;
 import holdfast.client.core.Request;
+import holdfast.client.core.Routes;
 import holdfast.client.core.Session;
 import holdfast.client.core.Session.Contact;
 import holdfast.client.core.State;
@@ -21,20 +22,16 @@ import holdfast.v1.Failure;
 import holdfast.v1.OpenSessionRequest;
 import holdfast.v1.Operation.KindCase;
 import holdfast.v1.ServerFrame;
-import java.security.SecureRandom;
 import java.time.Duration;
-import java.util.HexFormat;
 import java.util.List;
 import java.util.Queue;
+import java.util.SplittableRandom;
 import java.util.concurrent.ConcurrentLinkedQueue;
-import java.util.concurrent.Executor;
-import java.util.concurrent.LinkedBlockingQueue;
-import java.util.concurrent.ThreadPoolExecutor;
-import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Consumer;
 import java.util.function.LongConsumer;
+import java.util.function.Supplier;
 import java.util.random.RandomGenerator;
 
 /**
@@ -49,10 +46,21 @@ final class Engine {
     State create(long span, RandomGenerator jitter);
   }
 
+  /** What the sessions of a client have in common, apart from their group. */
+  record Settings(
+      OpenSessionRequest session, Duration requestTimeout, Security security, StateFactory states) {
+    Settings inGroup(int group) {
+      OpenSessionRequest opened = session.toBuilder().setGroup(group).build();
+      return new Settings(opened, requestTimeout, security, states);
+    }
+  }
+
   private static final System.Logger LOG = System.getLogger("holdfast");
   private static final String UNREACHABLE = "the node {0} cannot be reached: {1}";
+  private static final String ENDED = "the session ended, and with it all its locks: {1} ({0})";
+  private static final String ENDED_IN_GROUP =
+      "the session in group {2} ended, and with it all its locks there: {1} ({0})";
   private static final String BROKEN = "the stream to the node {0} ended: {1}";
-  private static final SecureRandom SECRETS = new SecureRandom();
 
   /** A node of which nothing came for so long, though it owes an answer, is pinged, then left. */
   private static final long PING_AFTER = 2_000 * Leases.MS;
@@ -64,20 +72,17 @@ final class Engine {
 
   private static final long FOR_EVER = 1L << 62;
   private static final long NEVER = Long.MAX_VALUE;
-  private static final int SESSION_ID_BYTES = 16;
 
-  private final String endpoints;
-  private final boolean discover;
-  private final OpenSessionRequest settings;
-  private final long requestTimeout;
-  private final Security security;
-  private final StateFactory states;
+  private final Settings settings;
+  private final Supplier<Endpoints> endpoints;
+  private final Supplier<String> newSessionId;
+  private final Consumer<Routes> onRoutes;
+  private final Callbacks callbacks;
 
   private final ReentrantLock lock = new ReentrantLock();
   private final Condition wake = lock.newCondition();
   private final Queue<LongConsumer> posts = new ConcurrentLinkedQueue<>();
   private final Events events = new Events();
-  private final ThreadPoolExecutor callbacks = callbacks();
 
   private boolean isClosed;
   private Session session;
@@ -92,53 +97,48 @@ final class Engine {
   private long heardAt;
   private long pingedAt;
 
+  /** {@code endpoints} and {@code onRoutes} are called under the engine's lock. */
   Engine(
-      String endpoints,
-      boolean discover,
-      OpenSessionRequest settings,
-      Duration requestTimeout,
-      Security security,
-      StateFactory states) {
-    // To find mistakes at once, and not when a node is dialled.
-    new Endpoints(endpoints, discover);
-    security.check();
-    this.endpoints = endpoints;
-    this.discover = discover;
+      Settings settings,
+      Supplier<Endpoints> endpoints,
+      Supplier<String> newSessionId,
+      Consumer<Routes> onRoutes,
+      Callbacks callbacks) {
     this.settings = settings;
-    this.requestTimeout = requestTimeout.toNanos();
-    this.security = security;
-    this.states = states;
+    this.endpoints = endpoints;
+    this.newSessionId = newSessionId;
+    this.onRoutes = onRoutes;
+    this.callbacks = callbacks;
   }
 
-  private static ThreadPoolExecutor callbacks() {
-    ThreadPoolExecutor executor =
-        new ThreadPoolExecutor(
-            1,
-            1,
-            10,
-            TimeUnit.SECONDS,
-            new LinkedBlockingQueue<>(),
-            task -> {
-              Thread thread = new Thread(task, "holdfast-callbacks");
-              thread.setDaemon(true);
-              return thread;
-            });
-    executor.allowCoreThreadTimeOut(true);
-    return executor;
+  /** In which group of the cluster the session is. */
+  int group() {
+    return Math.max(Routes.ROOT, settings.session.getGroup());
   }
 
   Security security() {
-    return security;
+    return settings.security;
   }
 
   Duration requestTimeout() {
-    return Duration.ofNanos(requestTimeout);
+    return settings.requestTimeout;
   }
 
   // What callers do.
 
+  /** Until when a caller that asks now waits, which is ready to wait so long for what it asks. */
+  long waitsUntil(long now, Duration wait) {
+    long patience = wait.toMillis() * Leases.MS + settings.requestTimeout.toNanos();
+    return now + Math.min(patience, FOR_EVER);
+  }
+
   /** Sends a request. The call has its outcome later. */
   Call start(Request request, Duration wait, Call call) {
+    return start(request, waitsUntil(Clock.now(), wait), call);
+  }
+
+  /** As above, for a caller that waits until then. */
+  Call start(Request request, long waitsUntil, Call call) {
     lock.lock();
     try {
       Session running = running();
@@ -150,8 +150,7 @@ final class Engine {
         return call;
       }
       noteIdle(running, now);
-      long patience = Math.min(wait.toMillis() * Leases.MS + requestTimeout, FOR_EVER);
-      call.number = running.handleRequest(now, request.calledBy(call, now + patience));
+      call.number = running.handleRequest(now, request.calledBy(call, waitsUntil));
       pump(now);
     } finally {
       lock.unlock();
@@ -166,7 +165,7 @@ final class Engine {
     try {
       Session running = running();
       long now = Clock.now();
-      running.handleOpen(now, call, now + requestTimeout);
+      running.handleOpen(now, call, now + settings.requestTimeout.toNanos());
       pump(now);
     } finally {
       lock.unlock();
@@ -225,29 +224,13 @@ final class Engine {
 
   /** Calls back, in a thread for that, when the hold is lost, also if no message tells it. */
   void watch(Hold hold, Consumer<LossReason> callback) {
-    hold.loss().whenReported(reason -> defer(() -> callback.accept(reason)));
+    hold.loss().whenReported(reason -> callbacks.execute(() -> callback.accept(reason)));
     watch(hold);
   }
 
   /** The loss is reported when it happens, and not only when a guard is asked. */
   void watch(Hold hold) {
     locked(now -> session.state().watch(hold));
-  }
-
-  /** The program's own code runs in a thread of its own: it may block. */
-  void defer(Runnable callback) {
-    callbacks.execute(
-        () -> {
-          try {
-            callback.run();
-          } catch (RuntimeException error) {
-            LOG.log(System.Logger.Level.ERROR, "a callback of the program failed", error);
-          }
-        });
-  }
-
-  Executor callbackThread() {
-    return this::defer;
   }
 
   /** Ends the session. */
@@ -283,7 +266,17 @@ final class Engine {
   List<String> addresses() {
     lock.lock();
     try {
-      return session == null ? new Endpoints(endpoints, discover).addresses() : session.addresses();
+      return session == null ? endpoints.get().addresses() : session.addresses();
+    } finally {
+      lock.unlock();
+    }
+  }
+
+  /** The same nodes, for a session in another group, which this node leads; it may be empty. */
+  Endpoints endpointsLedBy(String leader) {
+    lock.lock();
+    try {
+      return session == null ? endpoints.get().ledBy(leader) : session.endpointsLedBy(leader);
     } finally {
       lock.unlock();
     }
@@ -316,25 +309,14 @@ final class Engine {
       throw new ClosedException();
     }
     if (session == null) {
-      State state = states.create(Session.spanOf(settings), new java.util.SplittableRandom());
-      session =
-          new Session(
-              new Endpoints(endpoints, discover),
-              settings,
-              Engine::newSessionId,
-              state,
-              Clock.now());
+      State state =
+          settings.states.create(Session.spanOf(settings.session), new SplittableRandom());
+      session = new Session(endpoints.get(), settings.session, newSessionId, state, Clock.now());
       Thread thread = new Thread(this::mindTime, "holdfast");
       thread.setDaemon(true);
       thread.start();
     }
     return session;
-  }
-
-  private static String newSessionId() {
-    byte[] id = new byte[SESSION_ID_BYTES];
-    SECRETS.nextBytes(id);
-    return HexFormat.of().formatHex(id);
   }
 
   // What the engine's thread does.
@@ -420,7 +402,7 @@ final class Engine {
     } else if (output instanceof Output.Queued queued) {
       LongConsumer told = ((Call) queued.caller()).onQueued();
       if (told != null) {
-        defer(() -> told.accept(queued.position()));
+        callbacks.execute(() -> told.accept(queued.position()));
       }
     } else if (output instanceof Output.Connect connect) {
       dial(now, connect.address());
@@ -431,13 +413,16 @@ final class Engine {
         stream = null;
         left.leave(disconnect.withFarewell());
       }
+    } else if (output instanceof Output.RoutesLearned learned) {
+      onRoutes.accept(learned.routes());
     } else if (output instanceof Output.Ended ended) {
       String why = ended.words().isEmpty() ? ended.reason().words() : ended.words();
-      tell(
-          System.Logger.Level.WARNING,
-          "the session ended, and with it all its locks: {1} ({0})",
-          ended.reason().code(),
-          why);
+      String code = ended.reason().code();
+      if (group() == Routes.ROOT) {
+        tell(System.Logger.Level.WARNING, ENDED, code, why);
+      } else {
+        tell(System.Logger.Level.WARNING, ENDED_IN_GROUP, code, why, group());
+      }
     }
   }
 
@@ -447,14 +432,14 @@ final class Engine {
    */
   private void tell(System.Logger.Level level, String format, Object... fields) {
     if (LOG.isLoggable(level)) {
-      defer(() -> LOG.log(level, format, fields));
+      callbacks.execute(() -> LOG.log(level, format, fields));
     }
   }
 
   private void complete(Call call, Outcome outcome) {
     call.resolve(outcome);
     if (call.onDone() != null) {
-      defer(() -> call.onDone().accept(outcome));
+      callbacks.execute(() -> call.onDone().accept(outcome));
     }
   }
 
@@ -474,7 +459,7 @@ final class Engine {
   private void dial(long now, String address) {
     stopDialling();
     try {
-      dialled = NodeStream.dial(address, security, events);
+      dialled = NodeStream.dial(address, settings.security, events);
       dialledUntil = now + dialTimeout;
     } catch (Exception error) {
       // Also what the program's own function for credentials throws.
@@ -486,8 +471,8 @@ final class Engine {
 
   /** A node whose clients all come back at once makes their handshakes one after another. */
   private void beMorePatient() {
-    if (security.isTls()) {
-      long longest = Math.max(DIAL_TIMEOUT, settings.getTtlMs() * Leases.MS / 3);
+    if (settings.security.isTls()) {
+      long longest = Math.max(DIAL_TIMEOUT, settings.session.getTtlMs() * Leases.MS / 3);
       dialTimeout = Math.min(dialTimeout * 2, longest);
     }
   }

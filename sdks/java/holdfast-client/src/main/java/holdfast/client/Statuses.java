@@ -26,6 +26,8 @@ final class Statuses {
   private static final Metadata.Key<String> MAY_HAVE_HAPPENED = key("holdfast-may-have-happened");
   private static final Metadata.Key<String> LEADER = key("holdfast-leader");
   private static final Metadata.Key<String> RETRY_AFTER_MS = key("holdfast-retry-after-ms");
+  private static final Metadata.Key<String> MAP_EPOCH = key("holdfast-map-epoch");
+  private static final Metadata.Key<String> GROUP = key("holdfast-group");
 
   private Statuses() {}
 
@@ -69,6 +71,8 @@ final class Statuses {
         .setMayHaveHappened("true".equals(trailers.get(MAY_HAVE_HAPPENED)))
         .setLeader(leader == null ? "" : leader)
         .setRetryAfterMs(numberOf(trailers.get(RETRY_AFTER_MS)))
+        .setMapEpoch(numberOf(trailers.get(MAP_EPOCH)))
+        .setGroup((int) numberOf(trailers.get(GROUP)))
         .build();
   }
 

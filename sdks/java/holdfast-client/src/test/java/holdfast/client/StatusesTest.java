@@ -4,6 +4,7 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import holdfast.v1.Failure;
 import holdfast.v1.Reason;
 import io.grpc.Metadata;
 import io.grpc.Status;
@@ -28,5 +29,16 @@ class StatusesTest {
     assertEquals(
         Reason.REASON_CREDENTIAL_EXPIRED,
         Statuses.failureOf(Status.UNAUTHENTICATED, saying("credential_expired")).getReason());
+  }
+
+  @Test
+  void the_map_and_the_group_of_the_leader_are_read() {
+    Metadata trailers = saying("wrong_group");
+    trailers.put(Metadata.Key.of("holdfast-map-epoch", Metadata.ASCII_STRING_MARSHALLER), "7");
+    trailers.put(Metadata.Key.of("holdfast-group", Metadata.ASCII_STRING_MARSHALLER), "3");
+    Failure failure = Statuses.failureOf(Status.FAILED_PRECONDITION, trailers);
+    assertEquals(Reason.REASON_WRONG_GROUP, failure.getReason());
+    assertEquals(7, failure.getMapEpoch());
+    assertEquals(3, failure.getGroup());
   }
 }

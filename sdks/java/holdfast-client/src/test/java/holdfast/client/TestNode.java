@@ -6,7 +6,7 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 
-/** A cluster of one real node on loopback. */
+/** A cluster of real nodes on loopback; of one node, unless it says otherwise. */
 public final class TestNode implements AutoCloseable {
   private final String binary = TestPrograms.holdfast();
   private final Path directory;
@@ -20,11 +20,21 @@ public final class TestNode implements AutoCloseable {
 
   /** One that is secure speaks TLS and demands credentials. */
   public TestNode(boolean isSecure) throws IOException {
+    this(isSecure, 1, 1);
+  }
+
+  /** A cluster with several groups. */
+  public TestNode(int nodes, int groups) throws IOException {
+    this(false, nodes, groups);
+  }
+
+  private TestNode(boolean isSecure, int nodes, int groups) throws IOException {
     this.isSecure = isSecure;
     directory = Files.createTempDirectory("holdfast-junit-");
-    int port = TestPrograms.freePort();
+    int port = TestPrograms.freePort(nodes);
     endpoint = "127.0.0.1:" + port;
-    String dev = binary + " dev --nodes 1 --no-http --port " + port + " --data-dir " + file("");
+    String shape = " dev --nodes " + nodes + (groups > 1 ? " --groups " + groups : "");
+    String dev = binary + shape + " --no-http --port " + port + " --data-dir " + file("");
     String command = isSecure ? dev + " --secure" : dev;
     process = TestPrograms.start("ready", TestPrograms.command(command.split(" ")));
   }
@@ -38,15 +48,14 @@ public final class TestNode implements AutoCloseable {
     return directory.resolve("data").resolve(name);
   }
 
-  /** Runs {@code holdfast} against the node, as its administrator. */
-  public void command(String... arguments) throws IOException {
+  /** Runs {@code holdfast} against the node, as its administrator. Returns what it prints. */
+  public String command(String... arguments) throws IOException {
     List<String> command = new ArrayList<>(List.of(binary));
     command.addAll(List.of(arguments));
     if (isSecure) {
-      TestPrograms.run(command, "HOLDFAST_CONFIG", file("client.toml").toString());
-    } else {
-      TestPrograms.run(command, "HOLDFAST_ENDPOINTS", endpoint);
+      return TestPrograms.run(command, "HOLDFAST_CONFIG", file("client.toml").toString());
     }
+    return TestPrograms.run(command, "HOLDFAST_ENDPOINTS", endpoint);
   }
 
   /** An operator takes the lock away from its holder. */

@@ -21,6 +21,8 @@ import org.junit.jupiter.api.Assertions;
 
 /** Programs that tests start, in directories of their own. */
 public final class TestPrograms {
+  private static final int PORT_MAX = 65_535;
+
   private TestPrograms() {}
 
   /** The program, wherever it is. Without it the test is skipped; in CI it fails. */
@@ -105,15 +107,38 @@ public final class TestPrograms {
 
   /** A port that is free, and the one after it, which peers use. */
   public static int freePort() throws IOException {
-    InetAddress loopback = InetAddress.getLoopbackAddress();
+    return freePort(1);
+  }
+
+  /**
+   * As above, for several nodes: each has ports that are 10 higher than those of the one before.
+   */
+  public static int freePort(int nodes) throws IOException {
     while (true) {
-      try (ServerSocket first = new ServerSocket(0, 1, loopback);
-          ServerSocket second = new ServerSocket(first.getLocalPort() + 1, 1, loopback)) {
-        return first.getLocalPort();
-      } catch (IOException | IllegalArgumentException taken) {
-        continue;
+      int port = randomPort();
+      if (port + 10 * nodes <= PORT_MAX && areFree(port, nodes)) {
+        return port;
       }
     }
+  }
+
+  private static int randomPort() throws IOException {
+    try (ServerSocket any = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
+      return any.getLocalPort();
+    }
+  }
+
+  private static boolean areFree(int port, int nodes) {
+    InetAddress loopback = InetAddress.getLoopbackAddress();
+    for (int of = port; of < port + 10 * nodes; of += 10) {
+      try (ServerSocket first = new ServerSocket(of, 1, loopback);
+          ServerSocket second = new ServerSocket(of + 1, 1, loopback)) {
+        continue;
+      } catch (IOException taken) {
+        return false;
+      }
+    }
+    return true;
   }
 
   public static void delete(Path directory) {

@@ -143,8 +143,10 @@ final class Answers {
         });
   }
 
-  private Verdict onFailure(long requestId, Failure failure) {
+  private Verdict onFailure(long requestId, Failure told) {
+    Failure failure = state.withoutOtherLeader(told);
     Reason reason = failure.getReason();
+    state.noteMapEpoch(failure.getMapEpoch());
     Request request = state.requests.get(requestId);
     if (reason == Reason.REASON_UNKNOWN_SESSION) {
       return Verdict.sessionLost(LossReason.SESSION_EXPIRED);
@@ -153,9 +155,9 @@ final class Answers {
       if (isMove(reason)) {
         return Verdict.move(failure.getLeader(), failure.getMessage());
       }
-      long told = Failures.retryAfter(failure);
-      if (request == null || told == 0 || mayWait(request, told)) {
-        onSentBack(requestId, request, now + told);
+      long pause = Failures.retryAfter(failure);
+      if (request == null || pause == 0 || mayWait(request, pause)) {
+        onSentBack(requestId, request, now + pause);
         return Verdict.GO_ON;
       }
     }
@@ -196,7 +198,7 @@ final class Answers {
     if (!request.isAbandoned) {
       request.isAbandoned = true;
       state.stageCancel(requestId, request);
-      state.complete(request, Outcome.error(Failures.rejected(failure)));
+      state.complete(request, Outcome.refused(failure));
     }
   }
 
@@ -257,7 +259,7 @@ final class Answers {
     }
     Hold hold = request.hold;
     if (hold == null) {
-      return Outcome.error(Failures.rejected(failure));
+      return Outcome.refused(failure);
     }
     boolean isGone =
         switch (request.kind()) {
@@ -278,7 +280,7 @@ final class Answers {
     if (request.kind() == KindCase.RENEW && !mayHaveHappened && state.leases != null) {
       state.leases.renewalRefused(hold.lease, requestId);
     }
-    return Outcome.error(Failures.rejected(failure));
+    return Outcome.refused(failure);
   }
 
   private Verdict onResult(Answer answer) {

@@ -44,6 +44,21 @@ public final class Endpoints {
     isFixed = !discover;
   }
 
+  private Endpoints(
+      List<String> configured, List<String> addresses, boolean isFixed, List<String> told) {
+    this.configured = configured;
+    this.addresses = new ArrayList<>(addresses);
+    this.isFixed = isFixed;
+    this.told = told;
+  }
+
+  /** The same nodes, for a session in another group, which this node leads; it may be empty. */
+  public Endpoints ledBy(String leader) {
+    Endpoints others = new Endpoints(configured, addresses, isFixed, told);
+    others.followLeader(leader);
+    return others;
+  }
+
   public List<String> addresses() {
     return List.copyOf(addresses);
   }

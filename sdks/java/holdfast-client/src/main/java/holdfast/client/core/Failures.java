@@ -4,6 +4,7 @@ import holdfast.client.errors.HoldfastException;
 import holdfast.client.errors.PermissionDeniedException;
 import holdfast.client.errors.QuotaExceededException;
 import holdfast.client.errors.RejectedException;
+import holdfast.client.errors.SeveralGroupsException;
 import holdfast.client.errors.UnauthenticatedException;
 import holdfast.v1.Failure;
 import holdfast.v1.Reason;
@@ -63,6 +64,7 @@ public final class Failures {
         Duration retryAfter = told == 0 ? null : Duration.ofNanos(told);
         yield () -> new QuotaExceededException(reason, message, mayHaveHappened, retryAfter);
       }
+      case REASON_SEVERAL_GROUPS -> () -> new SeveralGroupsException(message, mayHaveHappened);
       default -> () -> new RejectedException(reason, message, mayHaveHappened);
     };
   }

@@ -14,6 +14,9 @@ public sealed interface Output {
 
   record Disconnect(boolean withFarewell) implements Output {}
 
+  /** A node has told the groups of the cluster. */
+  record RoutesLearned(Routes routes) implements Output {}
+
   /**
    * The session is over, with all its locks. {@code words} are those of the node, if it said some.
    */

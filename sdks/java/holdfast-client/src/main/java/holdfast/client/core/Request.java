@@ -58,6 +58,17 @@ public final class Request {
     return about(hold, Operations.release());
   }
 
+  /** A copy of a request for new locks, for another try that waits for so long. */
+  public Request again(long waitMs) {
+    Operation.Builder copy = template.toBuilder();
+    switch (kind()) {
+      case ACQUIRE -> copy.getAcquireBuilder().setWaitMs(waitMs);
+      case ACQUIRE_ALL -> copy.getAcquireAllBuilder().setWaitMs(waitMs);
+      default -> throw new IllegalArgumentException("what is about a hold stays in its session");
+    }
+    return new Request(copy.build(), null, renews);
+  }
+
   public Request calledBy(Object caller, long waitsUntil) {
     this.caller = caller;
     this.waitsUntil = waitsUntil;

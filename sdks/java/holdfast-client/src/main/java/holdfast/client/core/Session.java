@@ -52,6 +52,12 @@ public final class Session {
   /** A cluster all of whose nodes refuse the connection is not there, and will hardly come. */
   private static final long REFUSED_PATIENCE = 1_000 * Leases.MS;
 
+  /**
+   * Between two hellos that are sent only to learn a newer map: until a node knows it, a welcome
+   * tells nothing new.
+   */
+  private static final long MAP_FETCH_INTERVAL = 1_000 * Leases.MS;
+
   private static final long CLOSING_PATIENCE = 2_000 * Leases.MS;
 
   /** The cluster remembers ended sessions for two minutes. An open that is older gets a new id. */
@@ -75,14 +81,18 @@ public final class Session {
   private State.Hello hello;
   private boolean isHelloUnsent;
 
-  /** The connection under way goes to a leader, while another node serves. */
+  /** The connection under way is for another stream, while the present one serves. */
   private boolean isApproaching;
 
   /** The stream that is greeted is that of an approach. */
   private boolean isApproach;
 
   private long approachAt = NEVER;
-  private String leader = "";
+
+  /** The leader; or the node that serves, to learn a newer map from its welcome. */
+  private String approached = "";
+
+  private long mapFetchedAt = Request.NEVER;
   private long blockedSince = NEVER;
 
   /** A leader that could be connected to, and yet did not serve. */
@@ -111,6 +121,7 @@ public final class Session {
     this.span = spanOf(settings);
     this.refusedSince = now;
     state.id = newSessionId.get();
+    state.group = Math.max(Routes.ROOT, settings.getGroup());
     state.denials = new Denials(settings.getTtlMs() * Leases.MS);
   }
 
@@ -129,6 +140,11 @@ public final class Session {
 
   public List<String> addresses() {
     return endpoints.addresses();
+  }
+
+  /** The same nodes, for a session in another group, which this node leads; it may be empty. */
+  public Endpoints endpointsLedBy(String leader) {
+    return endpoints.ledBy(leader);
   }
 
   /** Null if there is nothing more to do. */
@@ -221,7 +237,7 @@ public final class Session {
       state.streamBroke();
       disconnect(true);
       breaker.handleTry(now);
-      address = leader;
+      address = approached;
       isApproach = true;
     } else {
       return false;
@@ -258,11 +274,30 @@ public final class Session {
       return;
     }
     Verdict verdict = Answers.onFrame(state, now, frame);
+    if (state.isMapOutdated) {
+      state.isMapOutdated = false;
+      fetchMap(now);
+    }
     if (state.endpointsTold != null) {
       endpoints.learn(state.endpointsTold);
       state.endpointsTold = null;
     }
     actOn(now, verdict);
+  }
+
+  /** Plans another stream, whose welcome tells a newer map. The present one serves until then. */
+  private void fetchMap(long now) {
+    long at =
+        mapFetchedAt == Request.NEVER ? now : Math.max(now, mapFetchedAt + MAP_FETCH_INTERVAL);
+    // If another stream is under way, or comes sooner, its welcome tells the map.
+    if (isClosing() || isApproaching || approachAt <= at) {
+      return;
+    }
+    if (approachAt == NEVER) {
+      approached = address;
+    }
+    approachAt = at;
+    mapFetchedAt = at;
   }
 
   /** Returns what else is in it. */
@@ -277,7 +312,7 @@ public final class Session {
       }
     }
     if (welcome.getResultCase() == ResultCase.FAILURE) {
-      onHelloFailed(now, welcome.getFailure(), true, false);
+      onHelloFailed(now, state.withoutOtherLeader(welcome.getFailure()), true, false);
     } else if (welcome.getResultCase() == ResultCase.OPEN) {
       onWelcome(now, welcome.getOpen());
     } else if (welcome.getResultCase() == ResultCase.RESUME) {
@@ -292,7 +327,8 @@ public final class Session {
    * Why the stream is over. A proxy may have ended it, which knows nothing of sessions: only the
    * denials of a node count.
    */
-  public void handleDisconnected(long now, Failure failure, boolean isFromNode) {
+  public void handleDisconnected(long now, Failure told, boolean isFromNode) {
+    Failure failure = state.withoutOtherLeader(told);
     if (link == Link.GREETING) {
       onHelloFailed(now, failure, isFromNode, false);
     } else if (link == Link.OPEN && failure.getReason() == Reason.REASON_UNKNOWN_SESSION) {
@@ -330,7 +366,7 @@ public final class Session {
       if (approachAt <= now) {
         approachAt = NEVER;
         isApproaching = true;
-        state.outputs.add(new Output.Connect(leader));
+        state.outputs.add(new Output.Connect(approached));
       }
       state.stageDue(now);
       // Only so that it is known when the next answer is due.
@@ -413,12 +449,15 @@ public final class Session {
     state.welcomed(hello.sentAt(), welcome);
     link = Link.OPEN;
     blockedSince = NEVER;
-    leader = welcome.getLeader();
+    if (welcome.hasMap()) {
+      state.learn(welcome.getMap());
+    }
+    approached = welcome.getLeader();
     isApproaching = false;
     boolean isBetter =
-        !leader.equals(address)
-            && endpoints.mayFollow(leader)
-            && !leader.equals(unhelpful)
+        !approached.equals(address)
+            && endpoints.mayFollow(approached)
+            && !approached.equals(unhelpful)
             && span >= APPROACH_SPAN_MIN
             && !isClosing();
     approachAt = isBetter ? now + SETTLING_TIME : NEVER;
@@ -458,7 +497,7 @@ public final class Session {
     breaker.handleSuccess();
     for (Request request : state.requests.takeOut(it -> true)) {
       Failure told = failure.toBuilder().setMayHaveHappened(request.wasSent()).build();
-      state.complete(request, Outcome.error(Failures.rejected(told)));
+      state.complete(request, Outcome.refused(told));
     }
     replaceSession(now, LossReason.DENIED, failure.getMessage());
   }
@@ -499,7 +538,7 @@ public final class Session {
       replaceSession(now, LossReason.SESSION_EXPIRED, "");
     } else if (isVerdict) {
       // The cluster refuses a session with these settings. The limits may change.
-      giveUp(Outcome.error(Failures.rejected(failure)));
+      giveUp(Outcome.refused(failure));
       replaceSession(now, LossReason.ENDED, "");
     } else {
       endpoints.followLeader(failure.getLeader());

@@ -8,6 +8,7 @@ import holdfast.client.errors.UnavailableException;
 import holdfast.v1.Answer;
 import holdfast.v1.ClientFrame;
 import holdfast.v1.Failure;
+import holdfast.v1.GroupMap;
 import holdfast.v1.OpenSessionRequest;
 import holdfast.v1.OpenSessionResponse;
 import holdfast.v1.Operation;
@@ -69,6 +70,15 @@ public class State {
 
   String id;
 
+  /** In which group of the cluster the session is. The session sets it. */
+  int group = Routes.ROOT;
+
+  /** Which group has which locks, as the last node that served the session has told it. */
+  private Routes routes = Routes.ONE_GROUP;
+
+  /** A group has refused by a newer map than this session has. */
+  boolean isMapOutdated;
+
   /** Null as long as the session is not open. */
   Leases leases;
 
@@ -120,7 +130,10 @@ public class State {
     boolean wasOpenSent = openSentAt != Request.NEVER;
     if (isOpen()) {
       operation.setResume(
-          ResumeSessionRequest.newBuilder().setSessionId(id).setRequestId(requestId));
+          ResumeSessionRequest.newBuilder()
+              .setSessionId(id)
+              .setRequestId(requestId)
+              .setGroup(settings.getGroup()));
     } else {
       ackedThrough = 0;
       operation.setOpen(settings.toBuilder().setSessionId(id).setRequestId(requestId));
@@ -149,6 +162,26 @@ public class State {
     }
     long ttl = welcome.getTtlMs() * Leases.MS;
     leases = newLeases(sentAt, logicalMs, ttl, welcome.getLingerMs() * Leases.MS);
+  }
+
+  /** A map that gives a slot to no group, or to two, is ignored. */
+  protected void learn(GroupMap map) {
+    Routes told = Routes.of(map);
+    if (told != null) {
+      routes = routes.newerOf(told);
+      outputs.add(new Output.RoutesLearned(routes));
+    }
+  }
+
+  /** A group has refused by the map with this epoch. Without a map the session fetches none. */
+  void noteMapEpoch(long epoch) {
+    isMapOutdated |= !routes.isOneGroup() && routes.isOlderThan(epoch);
+  }
+
+  /** The leader of another group does not serve this session. */
+  Failure withoutOtherLeader(Failure failure) {
+    boolean isOfOther = failure.getGroup() != 0 && failure.getGroup() != group;
+    return isOfOther ? failure.toBuilder().clearLeader().build() : failure;
   }
 
   /** Null as long as the session is not open. */
@@ -283,6 +316,10 @@ public class State {
 
   /** The caller of an acquire or a convert is gone. What was granted meanwhile is released. */
   void abandon(long call) {
+    if (call == 0) {
+      // The session was never asked. Its own requests have that number.
+      return;
+    }
     long requestId = requests.findCall(call);
     Request request = requests.get(requestId);
     if (request == null) {

@@ -4,7 +4,10 @@ import java.util.Set;
 
 /** The cluster refused the request. */
 public class RejectedException extends HoldfastException {
-  /** Limits can have room again later, and a freeze ends; a wrong request stays wrong. */
+  /**
+   * Limits can have room again later, a freeze ends, and another group may own the lock; a wrong
+   * request stays wrong.
+   */
   private static final Set<String> RETRYABLE =
       Set.of(
           "too_many_sessions",
@@ -14,7 +17,8 @@ public class RejectedException extends HoldfastException {
           "too_many_unacknowledged",
           "frozen",
           "quota_exceeded",
-          "rate_limited");
+          "rate_limited",
+          "wrong_group");
 
   private final String reason;
   private final boolean mayHaveHappened;

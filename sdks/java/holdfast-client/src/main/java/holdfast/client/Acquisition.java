@@ -1,0 +1,136 @@
+package holdfast.client;
+
+import holdfast.client.core.Hold;
+import holdfast.client.core.Leases;
+import holdfast.client.core.Outcome;
+import holdfast.client.core.Redirects;
+import holdfast.client.core.Request;
+import holdfast.client.errors.CancelledException;
+import holdfast.client.errors.HoldfastException;
+import holdfast.client.errors.TimedOutException;
+import holdfast.v1.Failure;
+import java.time.Duration;
+import java.util.List;
+import java.util.SplittableRandom;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
+import java.util.function.Consumer;
+import java.util.function.LongConsumer;
+
+/**
+ * A request for new locks, on its way to the group that has them. A group that refuses because it
+ * does not have them has done nothing. Then the request is sent again, as a new one of the session
+ * in the group that has them now.
+ */
+final class Acquisition {
+  private final Sessions sessions;
+  private final Request request;
+  private final LongConsumer onQueued;
+  private final long began = Clock.now();
+  private final long waitMs;
+  private final long waitsUntil;
+  private Redirects redirects;
+  private boolean isAbandoned;
+
+  /** The session that was asked last, and the call there; null before. */
+  private Engine engine;
+
+  private Call call;
+
+  Acquisition(Sessions sessions, Request request, Duration wait, LongConsumer onQueued) {
+    this.sessions = sessions;
+    this.request = request;
+    this.onQueued = onQueued;
+    this.waitMs = wait.toMillis();
+    this.waitsUntil = sessions.root().waitsUntil(began, wait);
+  }
+
+  /** The session that has the holds. */
+  synchronized Engine engine() {
+    return engine;
+  }
+
+  /** Waits for the outcome. A caller that is interrupted leaves nothing. */
+  Outcome await() throws InterruptedException {
+    try {
+      while (true) {
+        Outcome outcome = send(null).await();
+        CompletableFuture<Void> again = again(outcome);
+        if (again == null) {
+          return outcome;
+        }
+        again.get();
+      }
+    } catch (InterruptedException interrupted) {
+      abandon();
+      throw interrupted;
+    } catch (ExecutionException impossible) {
+      throw new IllegalStateException(impossible);
+    }
+  }
+
+  /** Calls back with the outcome, in the thread for callbacks. */
+  void whenDone(Consumer<Outcome> onDone) {
+    send(
+        outcome -> {
+          CompletableFuture<Void> again = again(outcome);
+          if (again == null) {
+            onDone.accept(outcome);
+          } else {
+            again.thenRunAsync(() -> sendAgain(onDone), sessions.callbacks());
+          }
+        });
+  }
+
+  private void sendAgain(Consumer<Outcome> onDone) {
+    try {
+      whenDone(onDone);
+    } catch (HoldfastException error) {
+      onDone.accept(Outcome.error(() -> error));
+    }
+  }
+
+  private synchronized Call send(Consumer<Outcome> onDone) {
+    if (isAbandoned) {
+      throw new CancelledException();
+    }
+    Request sent = request;
+    if (engine != null) {
+      long leftMs = Math.max(0, waitMs - (Clock.now() - began) / Leases.MS);
+      if (waitMs > 0 && leftMs == 0) {
+        throw new TimedOutException();
+      }
+      sent = request.again(leftMs);
+    }
+    engine = sessions.sessionFor(request);
+    call = new Call(onDone, onQueued);
+    return engine.start(sent, waitsUntil, call);
+  }
+
+  /** Completes when the request may be sent again; null if the outcome stands. */
+  private synchronized CompletableFuture<Void> again(Outcome outcome) {
+    Failure refusal = outcome.refusal();
+    if (refusal == null || waitsUntil <= Clock.now()) {
+      return null;
+    }
+    if (redirects == null) {
+      redirects = new Redirects(new SplittableRandom());
+    }
+    long end = waitMs > 0 ? began + waitMs * Leases.MS : waitsUntil;
+    return sessions.redirect(redirects, refusal, engine, request, end);
+  }
+
+  /** What was granted. If no node answered, and the request may be granted, it is undone. */
+  @SuppressWarnings("unchecked")
+  synchronized List<Hold> holds(Outcome outcome) {
+    return (List<Hold>) engine.settled(request, call, outcome);
+  }
+
+  /** The caller stops waiting. If the request may still be granted, it is cancelled. */
+  synchronized void abandon() {
+    isAbandoned = true;
+    if (call != null) {
+      engine.abandon(request, call);
+    }
+  }
+}
