@@ -206,7 +206,7 @@ pub(crate) async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Opti
     }
 }
 
-fn free_addresses(count: usize) -> Vec<SocketAddr> {
+pub(crate) fn free_addresses(count: usize) -> Vec<SocketAddr> {
     let held: Vec<TcpListener> =
         (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
     held.iter().map(|listener| listener.local_addr().unwrap()).collect()
