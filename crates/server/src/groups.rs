@@ -67,6 +67,17 @@ impl Groups {
         Err(Failure { map_epoch, ..refused(Reason::WrongGroup, words) })
     }
 
+    /// What a cluster with several groups cannot do yet is refused as a whole.
+    pub(crate) fn only_with_one(&self, what: &str) -> Result<(), Failure> {
+        if self.is_one() {
+            return Ok(());
+        }
+        let words = format!(
+            "this cluster has several groups, and this version cannot {what} in all of them at once"
+        );
+        Err(refused(Reason::SeveralGroups, words))
+    }
+
     /// What a backup says of the group. None while one group owns all slots.
     pub(crate) fn share_of(&self, group: GroupId) -> Option<GroupShare> {
         let share = || GroupShare {
@@ -175,6 +186,7 @@ mod tests {
         assert_eq!(groups.of_command(&release("a"), GroupId::FIRST), GroupId::FIRST);
         assert_eq!(groups.to_message(|_| String::new()), None);
         assert_eq!(groups.founding_state(GroupId::FIRST, &[NodeId(1)]), None);
+        assert_eq!(groups.only_with_one("do this"), Ok(()));
         let several = Groups::with_equal_shares(2);
         assert!(several.founding_state(GroupId::FIRST, &[NodeId(1)]).is_some());
         assert_eq!(several.founding_state(GroupId::FIRST, &[]), None, "a node that joins");
@@ -186,5 +198,8 @@ mod tests {
         assert_eq!(groups.with_number(4), Ok(GroupId(4)));
         let failure = groups.with_number(5).unwrap_err();
         assert_eq!((failure.reason(), failure.map_epoch), (Reason::WrongGroup, 1));
+        let refusal = groups.only_with_one("freeze names").unwrap_err();
+        assert_eq!(refusal.reason(), Reason::SeveralGroups);
+        assert!(refusal.message.contains("freeze names"), "{}", refusal.message);
     }
 }
