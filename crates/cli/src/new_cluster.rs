@@ -89,15 +89,9 @@ impl NewClusterReport {
 
     pub(crate) fn next_steps(&self, config: &str) -> String {
         let next = self.next_node_id;
-        let add = match self.groups {
-            1 => format!(
-                "  holdfast cluster add --id {next} ...   (ids below {next} were used, and stay so)\n"
-            ),
-            groups => format!(
-                "the cluster has {groups} groups, and this version cannot add nodes to such a cluster yet; ids below \
-                 {next} were used, and stay so\n"
-            ),
-        };
-        format!("next:\n  holdfast server --config {config}\n{add}")
+        format!(
+            "next:\n  holdfast server --config {config}\n  holdfast cluster add --id {next} ...   (ids below {next} were \
+             used, and stay so)\n"
+        )
     }
 }

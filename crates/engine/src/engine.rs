@@ -25,6 +25,7 @@ mod effects;
 mod full_disk;
 mod groups;
 mod inputs;
+mod members;
 mod policy;
 #[cfg(test)]
 mod tests;
@@ -140,6 +141,7 @@ impl<H: Host> Engine<H> {
         for group in groups.inputs() {
             group.is_removed = group.replica.membership().was_removed(config.node);
         }
+        groups.follow_root_members();
         Engine {
             groups,
             out: Outbound { host, streams: Streams::default(), effects: Vec::new() },

@@ -14,6 +14,7 @@
 
 mod bytes;
 mod change;
+mod follow;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -154,11 +155,14 @@ impl Membership {
         }
     }
 
-    /// Applies a leader's note about members.
+    /// Applies a leader's note about members. If it names a node that never was a member, the id is used up.
     pub(crate) fn note(&mut self, note: &Note) {
         self.cluster = self.cluster.or(note.cluster);
         for (node, noted) in &note.members {
-            let Some(known) = self.members.get_mut(node) else { continue };
+            let Some(known) = self.members.get_mut(node) else {
+                self.highest = self.highest.max(*node);
+                continue;
+            };
             if !noted.peer_address.is_empty() {
                 known.peer_address.clone_from(&noted.peer_address);
             }

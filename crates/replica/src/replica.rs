@@ -5,6 +5,7 @@
 //! send; `finish_turn`.
 
 mod batching;
+mod follow_members;
 mod leadership;
 mod members;
 mod policy;

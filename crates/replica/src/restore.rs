@@ -155,6 +155,7 @@ pub struct RestoredGroup {
 /// * Their tokens continue at the same number: the highest that one of them needs. So one number separates all tokens of
 ///   two restores.
 /// * No group grants anything before the longest TTL of the sessions of all groups is over.
+/// * An id of a node that was used in one of them is used up in all of them. Nodes are added to all groups.
 /// * They have the newest policy that one of them had. A group with an older one could take the next generation for one
 ///   that another group has already with other content.
 ///
@@ -170,6 +171,9 @@ pub fn restore_groups(
         groups.push((*id, group));
     }
     spread_newest_policy(&mut groups);
+    let highest =
+        groups.iter().map(|(_, group)| group.membership.highest).max().unwrap_or_default();
+    groups.iter_mut().for_each(|(_, group)| group.membership.highest = highest);
     groups.sort_by_key(|(id, group)| (Reverse(group.known.last_token), *id));
     let (mut last_token, mut usual) = (0, Span::ZERO);
     for (id, group) in &groups {

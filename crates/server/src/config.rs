@@ -113,10 +113,9 @@ pub struct NodeConfig {
     /// Where the leader publishes every event.
     #[serde(default)]
     pub kafka: Option<KafkaConfig>,
-    /// How many Raft groups the cluster has; the same on all its nodes. Not a key of the file, because several groups
-    /// are not finished: see `check_groups` for what they exclude. A data directory that was restored with several groups
-    /// says so itself.
-    #[serde(skip, default = "defaults::groups")]
+    /// How many Raft groups the cluster has; the same on all its nodes, and chosen when it is founded. Several groups
+    /// exclude what `check_groups` names. If a file does not state it, an existing data directory does.
+    #[serde(default = "defaults::groups")]
     pub groups: u32,
     /// Whether the leaders of several groups are spread over the nodes. For tests, which choose the leaders.
     #[serde(skip, default = "defaults::spreads_leaders")]
@@ -234,8 +233,10 @@ impl NodeConfig {
         let text = std::fs::read_to_string(path)
             .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
         let mut config = NodeConfig::parse(&text)?;
-        // The file cannot name a number of groups, and a data directory keeps the one that it was made with.
-        config.groups = Identity::groups_in(&config.data_dir).unwrap_or(config.groups);
+        // A data directory keeps the number of groups that it was made with, if a backup was restored into it.
+        if !states_groups(&text) {
+            config.groups = Identity::groups_in(&config.data_dir).unwrap_or(config.groups);
+        }
         config.check()?;
         Ok(config)
     }
@@ -349,6 +350,11 @@ impl NodeConfig {
     pub fn usual_timing() -> Timing {
         timing(defaults::tick_ms(), defaults::election_ticks())
     }
+}
+
+/// Whether the file itself has a number of groups.
+fn states_groups(text: &str) -> bool {
+    toml::from_str::<toml::Table>(text).is_ok_and(|table| table.contains_key("groups"))
 }
 
 fn timing(tick_ms: u64, election_ticks: u64) -> Timing {

@@ -105,10 +105,10 @@ impl Groups {
     }
 
     /// What each founder of the group has on its disk. None if the group begins with an empty log, and so owns all
-    /// slots.
+    /// slots. None without founders, too: a node that joins begins with a snapshot of the group's leader.
     pub(crate) fn founding_state(&self, group: GroupId, voters: &[NodeId]) -> Option<SnapshotFile> {
         let found = || found_group(voters, self.map.epoch(), self.map.slots_of(group.0));
-        (!self.is_one()).then(found)
+        (!self.is_one() && !voters.is_empty()).then(found)
     }
 }
 
@@ -187,6 +187,9 @@ mod tests {
         assert_eq!(groups.to_message(|_| String::new()), None);
         assert_eq!(groups.founding_state(GroupId::FIRST, &[NodeId(1)]), None);
         assert_eq!(groups.only_with_one("do this"), Ok(()));
+        let several = Groups::with_equal_shares(2);
+        assert!(several.founding_state(GroupId::FIRST, &[NodeId(1)]).is_some());
+        assert_eq!(several.founding_state(GroupId::FIRST, &[]), None, "a node that joins");
     }
 
     #[test]

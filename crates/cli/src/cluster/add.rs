@@ -1,5 +1,6 @@
 //! `holdfast cluster add`: one more node, which learns first and votes once it has caught up.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -131,6 +132,12 @@ pub(super) async fn bring_in(
     if global.output == Format::Table {
         output::data_to_stdout(&config)?;
     }
+    if !answer.groups_behind.is_empty() {
+        output::message(&format!(
+            "not yet in {}, which will add it as soon as they can; see `holdfast cluster status`",
+            group_numbers(&answer.groups_behind)
+        ));
+    }
     let role = if new.timeout.is_zero() {
         Ok("learner")
     } else {
@@ -142,7 +149,7 @@ pub(super) async fn bring_in(
     role.map(|_| code)
 }
 
-/// Until it votes; a node that is to stay a learner is waited for until it has the data.
+/// Until it votes; a node that is to stay a learner is waited for until it has the data. In all groups.
 async fn wait_for_role(
     calls: &Unary,
     new: &NewNode,
@@ -156,12 +163,11 @@ async fn wait_for_role(
             let words = format!("node {} was removed from the cluster meanwhile", new.id);
             return Err(Problem::new(Code::Unavailable, words));
         };
-        let replicas = status.groups.iter().flat_map(|group| &group.replicas);
-        let lag =
-            replicas.filter(|replica| replica.node == new.id).map(|replica| replica.lag).max();
-        let role = node.role();
+        let lag = lag_in_all_groups(calls, &status, new.id).await;
+        let (role, votes) = (node.role(), votes(&status, new.id));
+        let has_vote = role == v1::NodeRole::Voter && votes.is_in_all();
         let has_data = node.reachable && lag == Some(0);
-        if role == v1::NodeRole::Voter || (stays_learner && has_data) {
+        if has_vote || (stays_learner && has_data) {
             output::message(&format!("node {} is a {}", new.id, role_text(role)));
             return Ok(role_text(role));
         }
@@ -170,20 +176,85 @@ async fn wait_for_role(
             (true, Some(lag)) => format!("node {} learns: it lags by {lag} entries", new.id),
             (true, None) => format!("node {} learns", new.id),
         };
+        let words = words + &votes.to_words();
         if words != said {
             output::message(&words);
             said = words;
         }
         if Instant::now() >= give_up {
             let words = format!(
-                "node {} is still a {}; it goes on without this command, see `holdfast cluster status`",
+                "node {} is still a {}{}; it goes on without this command, see `holdfast cluster status`",
                 new.id,
-                role_text(role)
+                if has_vote { role_text(role) } else { "learner" },
+                votes.to_words()
             );
             return Err(Problem::new(Code::Busy, words));
         }
         sleep(LOOK_EVERY).await;
     }
+}
+
+/// In how many groups a node votes. Of a single group the answer says nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Votes {
+    count: usize,
+    groups: usize,
+}
+
+impl Votes {
+    fn is_in_all(self) -> bool {
+        self.count == self.groups
+    }
+
+    fn to_words(self) -> String {
+        match self.groups {
+            0 => String::new(),
+            groups => format!("; it votes in {} of {groups} groups", self.count),
+        }
+    }
+}
+
+fn votes(status: &v1::ClusterStatusResponse, node: u64) -> Votes {
+    let groups = status.groups.iter().filter(|group| !group.members.is_empty());
+    let votes = |group: &&v1::GroupStatus| {
+        let mut members = group.members.iter();
+        members.any(|member| member.node == node && member.role() == v1::NodeRole::Voter)
+    };
+    Votes { count: groups.clone().filter(votes).count(), groups: groups.count() }
+}
+
+/// By how much the node is behind in the group in which it is behind most. Only the leader of a group knows. None if one
+/// of them does not say.
+async fn lag_in_all_groups(
+    calls: &Unary,
+    status: &v1::ClusterStatusResponse,
+    node: u64,
+) -> Option<u64> {
+    let mut views = BTreeMap::new();
+    let mut most = None;
+    for group in &status.groups {
+        let leader = match group.replicas.is_empty() {
+            false => status.answered_by,
+            true => group.leader,
+        };
+        if leader != status.answered_by && !views.contains_key(&leader) {
+            let address = status.nodes.iter().find(|node| node.id == leader)?;
+            views.insert(leader, calls.own_view(&address.client_address).await.ok()?);
+        }
+        let view = views.get(&leader).unwrap_or(status);
+        let mut groups = view.groups.iter();
+        let replicas = &groups.find(|other| other.group == group.group)?.replicas;
+        let replica = replicas.iter().find(|replica| replica.node == node)?;
+        most = most.max(Some(replica.lag));
+    }
+    most
+}
+
+/// `group 2`, or `groups 2, 3`.
+fn group_numbers(groups: &[u32]) -> String {
+    let numbers: Vec<String> = groups.iter().map(u32::to_string).collect();
+    let word = if numbers.len() == 1 { "group" } else { "groups" };
+    format!("{word} {}", numbers.join(", "))
 }
 
 /// A cluster that is reached with TLS wants nodes that have certificates.
@@ -203,9 +274,13 @@ fn configuration(answer: &v1::AddNodeResponse, new: &NewNode, has_tls: bool) -> 
     let data_dir = toml_text(&new.data_dir);
     let listen = new.listen_host.as_ref().map(|host| listen_table(host, new)).unwrap_or_default();
     let timing = timing_lines(answer);
+    let groups = match answer.groups {
+        0 | 1 => String::new(),
+        groups => format!("groups = {groups}\n"),
+    };
     format!(
         "cluster = \"{cluster}\"\nnode = {id}\ndata_dir = {data_dir}   # empty at its first start\n\
-         join = true\n{timing}{insecure}\n{secured}{listen}[[nodes]]\nid = {id}\nclient = \"{client}\"\npeer = \"{peer}\"\n{http}",
+         join = true\n{groups}{timing}{insecure}\n{secured}{listen}[[nodes]]\nid = {id}\nclient = \"{client}\"\npeer = \"{peer}\"\n{http}",
         cluster = answer.cluster,
         id = new.id,
         client = new.client_address,
@@ -274,12 +349,20 @@ mod tests {
                 data_dir: "/srv/it's \"here\"\\".to_owned(),
                 timeout: Duration::ZERO,
             };
-            let answer =
-                v1::AddNodeResponse { cluster: "prod".to_owned(), tick_ms: 50, election_ticks: 40 };
+            let answer = v1::AddNodeResponse {
+                cluster: "prod".to_owned(),
+                tick_ms: 50,
+                election_ticks: 40,
+                ..Default::default()
+            };
             let secured = NodeConfig::from_toml(&configuration(&answer, &new, true)).unwrap();
             assert!(!secured.insecure && secured.peer_tls.is_some());
             let text = configuration(&answer, &new, false);
             assert!(!text.contains("tick_ms"), "what is usual needs no line: {text}");
+            assert!(!text.contains("groups"), "{text}");
+            let divided = v1::AddNodeResponse { groups: 4, ..answer.clone() };
+            let divided = NodeConfig::from_toml(&configuration(&divided, &new, false)).unwrap();
+            assert_eq!(divided.groups, 4);
             let config = NodeConfig::from_toml(&text).unwrap();
             assert_eq!((config.tick_ms, config.election_ticks), (50, 40));
             assert!(config.join && config.node == 4 && config.cluster == "prod");
@@ -290,5 +373,26 @@ mod tests {
             assert_eq!(config.listen.http.is_some(), listen_host.is_some() && http.is_some());
             assert_eq!(config.data_dir.to_str(), Some("/srv/it's \"here\"\\"));
         }
+    }
+
+    #[test]
+    fn a_node_has_its_vote_when_it_votes_in_all_groups() {
+        let members = |role: v1::NodeRole| vec![v1::GroupMember { node: 4, role: role.into() }];
+        let group = |role| v1::GroupStatus { members: members(role), ..Default::default() };
+        let (voter, learner) = (group(v1::NodeRole::Voter), group(v1::NodeRole::Learner));
+        let absent = v1::GroupStatus {
+            members: vec![v1::GroupMember { node: 1, role: v1::NodeRole::Voter.into() }],
+            ..Default::default()
+        };
+        let of = |groups: &[&v1::GroupStatus]| {
+            let groups = groups.iter().map(|group| (*group).clone()).collect();
+            votes(&v1::ClusterStatusResponse { groups, ..Default::default() }, 4)
+        };
+        assert!(of(&[&voter, &voter]).is_in_all());
+        let some = of(&[&voter, &learner, &absent]);
+        assert!(!some.is_in_all());
+        assert_eq!(some.to_words(), "; it votes in 1 of 3 groups");
+        let one = of(&[&v1::GroupStatus::default()]);
+        assert!(one.is_in_all() && one.to_words().is_empty());
     }
 }

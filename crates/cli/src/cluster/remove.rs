@@ -19,7 +19,7 @@ use crate::output::{self, Show};
 #[derive(Debug, Args)]
 #[command(
     after_help = "Exit codes: 0 the node is no member; 64 there is no such node, or it is the last voter; 69 too few
-nodes would be left; 75 another change is under way.
+nodes would be left; 75 another change is under way, or one of several groups still has the node.
 
 Examples:
   holdfast cluster remove 3"

@@ -135,6 +135,15 @@ struct Group {
     /// Empty unless it was asked for.
     digest: String,
     replicas: Vec<Replica>,
+    /// Only with several groups.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    members: Vec<GroupMember>,
+}
+
+#[derive(Debug, Serialize)]
+struct GroupMember {
+    node: u64,
+    role: &'static str,
 }
 
 #[derive(Debug, Serialize)]
@@ -216,6 +225,11 @@ impl Group {
             rules_version: (group.rules_version != 0).then_some(group.rules_version),
             digest: group.digest.clone(),
             replicas: replicas.collect(),
+            members: group
+                .members
+                .iter()
+                .map(|member| GroupMember { node: member.node, role: role_text(member.role()) })
+                .collect(),
         }
     }
 }
@@ -290,7 +304,20 @@ impl Cluster {
         self.is_reachable(node) && !is_unheard
     }
 
+    /// Where the role differs from that in the root group, it is told with the group.
     fn role_of(&self, node: &Node) -> String {
+        let mut roles = self.role_in_root_group(node);
+        for group in &self.groups {
+            let of_node = |member: &&GroupMember| member.node == node.id;
+            let role = group.members.iter().find(of_node).map_or("none", |member| member.role);
+            if !group.members.is_empty() && role != node.role {
+                roles += &format!("; {role} in group {}", group.group);
+            }
+        }
+        roles
+    }
+
+    fn role_in_root_group(&self, node: &Node) -> String {
         let led = self.groups.iter().filter(|group| group.leader == Some(node.id));
         let leads: Vec<String> = led.map(|group| group.group.to_string()).collect();
         if !leads.is_empty() {
@@ -510,6 +537,24 @@ mod tests {
         let cluster = cluster(2, [false, true, false]);
         let roles: Vec<_> = cluster.nodes.iter().map(|node| cluster.role_of(node)).collect();
         assert_eq!(roles, ["follower", "leader", "unknown"]);
+    }
+
+    #[test]
+    fn the_role_in_a_group_that_has_yet_to_follow_is_told() {
+        let member = |role: v1::NodeRole| v1::GroupMember { node: 1, role: role.into() };
+        let group = |group, members| v1::GroupStatus { group, members, ..Default::default() };
+        let cluster = Cluster::from(v1::ClusterStatusResponse {
+            answered_by: 1,
+            nodes: vec![v1::NodeStatus { id: 1, ..Default::default() }],
+            groups: vec![
+                group(1, vec![member(v1::NodeRole::Voter)]),
+                group(2, vec![member(v1::NodeRole::Learner)]),
+                group(3, vec![v1::GroupMember { node: 2, ..member(v1::NodeRole::Voter) }]),
+            ],
+            ..Default::default()
+        });
+        let role = cluster.role_of(&cluster.nodes[0]);
+        assert_eq!(role, "follower; learner in group 2; none in group 3");
     }
 
     #[test]

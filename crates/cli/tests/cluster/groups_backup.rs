@@ -9,11 +9,14 @@ use crate::membership::run;
 use crate::recovery::token;
 use crate::support::{Cluster, PlainClient, PlainSession, eventually, hold};
 
-const GROUPS: u32 = 4;
+pub(crate) const GROUPS: u32 = 4;
 const TTL: Duration = Duration::from_secs(120);
 
 /// Names of locks by their group, so many of each.
-async fn names_of_groups(client: &PlainClient, count: usize) -> BTreeMap<u32, Vec<String>> {
+pub(crate) async fn names_of_groups(
+    client: &PlainClient,
+    count: usize,
+) -> BTreeMap<u32, Vec<String>> {
     let mut names: BTreeMap<u32, Vec<String>> = BTreeMap::new();
     for number in 0.. {
         let name = format!("lock {number}");
@@ -30,7 +33,7 @@ async fn names_of_groups(client: &PlainClient, count: usize) -> BTreeMap<u32, Ve
 }
 
 /// Takes a lock of each group; their tokens by group.
-async fn hold_in_each(
+pub(crate) async fn hold_in_each(
     session: &PlainSession,
     names: &BTreeMap<u32, Vec<String>>,
     which: usize,

@@ -37,6 +37,7 @@ mod expiry;
 mod fairness;
 mod full_disk;
 mod groups_backup;
+mod groups_membership;
 mod guide_commands;
 mod help_and_tables;
 mod help_examples;

@@ -59,6 +59,9 @@ impl<H: Host> Engine<H> {
             ReplicaEffect::MembershipChanged { index, members } => {
                 *is_removed |= members.was_removed(self.config.node);
                 out.effects.push(Effect::MembershipChanged { group: id, index, members });
+                if id == ROOT {
+                    self.groups.follow_root_members();
+                }
                 self.report_members();
             }
             ReplicaEffect::SaveSnapshot(file) => {

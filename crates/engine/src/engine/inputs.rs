@@ -246,10 +246,16 @@ impl<H: Host> Engine<H> {
         }
     }
 
-    /// An operator changes the membership; answered when it is done, or refused.
+    /// An operator changes the membership; answered when it is done, or refused. With several groups the operator changes
+    /// that of the root group, and the others follow (`members.rs`).
     pub fn change_membership(&mut self, id: GroupId, change: MembershipChange, reply: H::Change) {
-        if let Some(reason) = self.refusal(id) {
-            return self.out.effects.push(Effect::AnswerChange { to: reply, answer: Err(reason) });
+        let refusal = match (self.refusal(id), self.change_before(id, &change)) {
+            (Some(reason), _) => Some(Err(reason)),
+            (None, Some(under_way)) => Some(Ok(Err(under_way))),
+            (None, None) => None,
+        };
+        if let Some(answer) = refusal {
+            return self.out.effects.push(Effect::AnswerChange { to: reply, answer });
         }
         // Not checked here: before a change of the members, the operator upgrades all nodes to a build that reads such
         // entries.

@@ -1,6 +1,7 @@
 //! The engine of a lone node, turned by hand, on a disk that can be full. `groups` has clusters with several groups.
 
 mod groups;
+mod members;
 
 use std::time::Duration;
 

@@ -19,6 +19,17 @@ pub enum MembershipChange {
     Remove { node: NodeId },
 }
 
+impl MembershipChange {
+    /// The node that comes, goes or gets a vote.
+    pub fn node(&self) -> NodeId {
+        match self {
+            MembershipChange::Add { node, .. }
+            | MembershipChange::Promote { node }
+            | MembershipChange::Remove { node } => *node,
+        }
+    }
+}
+
 /// Why a change is not made. Nothing is in the log.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ChangeRefusal {

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use thiserror::Error;
 
+use super::follow_members::RootMembers;
 use super::{Fatal, Replica};
 use crate::consensus::Step;
 use crate::effect::{Effect, Ticket, Unavailable};
@@ -27,7 +28,7 @@ const LAG_MAX: u64 = 1_000;
 pub(super) struct MembershipManager {
     reported: BTreeMap<NodeId, MemberReport>,
     /// All of `reported` is in the log, so the next turns need not compare it.
-    is_recorded: bool,
+    pub(super) is_recorded: bool,
     /// Consensus ticks so far, and the tick of the last message of each node.
     ticks: u64,
     last_contact: BTreeMap<NodeId, u64>,
@@ -35,6 +36,8 @@ pub(super) struct MembershipManager {
     pending: Option<PendingChange>,
     /// Index and term of this leader's note that is not applied yet.
     noting: Option<(u64, u64)>,
+    /// Of a group beside the root group.
+    pub(super) root_members: RootMembers,
 }
 
 #[derive(Debug)]
@@ -156,6 +159,9 @@ impl Replica {
         if !self.consensus.has_unapplied_change() {
             self.continue_change();
         }
+        if !self.consensus.has_unapplied_change() && !self.consensus.is_handing_over() {
+            self.follow_root_members();
+        }
     }
 
     /// Proposes a note about members of which this leader knows more than the log.
@@ -169,7 +175,10 @@ impl Replica {
             let news = reported.news_about(known);
             (news != Member::default()).then_some((*node, news))
         };
-        let members: Vec<_> = self.membership.members.iter().filter_map(news).collect();
+        let used_up = self.membership_manager.root_members.id_to_retire(&self.membership);
+        let used_up = used_up.map(|node| (node, Member::default()));
+        let members = self.membership.members.iter().filter_map(news);
+        let members: Vec<_> = members.chain(used_up).collect();
         if cluster.is_none() && members.is_empty() {
             self.membership_manager.is_recorded = true;
             return;
@@ -195,7 +204,7 @@ impl Replica {
         }
     }
 
-    fn judge_liveness(&self, change: &MembershipChange) -> Result<(), ChangeRefusal> {
+    pub(super) fn judge_liveness(&self, change: &MembershipChange) -> Result<(), ChangeRefusal> {
         match change {
             MembershipChange::Add { .. } => Ok(()),
             MembershipChange::Promote { node } => {
@@ -227,7 +236,19 @@ impl Replica {
     }
 
     fn propose_change(&mut self, ticket: Ticket, change: &MembershipChange) {
-        let proposed = match change {
+        match self.begin_change(change) {
+            Ok((index, _)) => {
+                self.membership_manager.pending = Some(PendingChange { ticket, index })
+            }
+            Err(reason) => self.effects.push(Effect::Failed { ticket, reason }),
+        }
+    }
+
+    pub(super) fn begin_change(
+        &mut self,
+        change: &MembershipChange,
+    ) -> Result<(u64, u64), Unavailable> {
+        match change {
             MembershipChange::Add { node, member } => {
                 let context = encode_addition(*node, member);
                 self.consensus.propose_change(&[Step::AddLearner(*node)], context)
@@ -244,12 +265,6 @@ impl Replica {
                     if is_learner { Step::RemoveLearner(*node) } else { Step::RemoveVoter(*node) };
                 self.consensus.propose_change(&[step], Vec::new())
             }
-        };
-        match proposed {
-            Ok((index, _)) => {
-                self.membership_manager.pending = Some(PendingChange { ticket, index })
-            }
-            Err(reason) => self.effects.push(Effect::Failed { ticket, reason }),
         }
     }
 
@@ -323,6 +338,7 @@ impl Replica {
 
     pub(super) fn membership_changed(&mut self) {
         self.membership_manager.is_recorded = false;
+        self.membership_manager.root_members.compare(&self.membership);
         self.membership_manager.last_contact.retain(|node, _| self.membership.is_member(*node));
         let (index, members) = (self.applied_index, self.membership.clone());
         self.effects.push(Effect::MembershipChanged { index, members });

@@ -89,10 +89,9 @@ fn check_tables(config: &NodeConfig) -> Vec<Result<(), CheckError>> {
 /// With several groups, what is not there yet for all of them cannot be configured.
 fn check_groups(config: &NodeConfig) -> Result<(), CheckError> {
     in_range("groups", u64::from(config.groups), 1..=u64::from(GROUPS_MAX))?;
-    let excluded = [("kafka", config.kafka.is_some()), ("join", config.join)];
-    match excluded.into_iter().find(|(_, is_set)| *is_set && config.groups > 1) {
-        Some((key, _)) => Err(CheckError::NotWithSeveralGroups { key, groups: config.groups }),
-        None => Ok(()),
+    match (config.groups, &config.kafka) {
+        (groups @ 2.., Some(_)) => Err(CheckError::NotWithSeveralGroups { key: "kafka", groups }),
+        _ => Ok(()),
     }
 }
 
@@ -244,12 +243,19 @@ mod tests {
     }
 
     #[test]
-    fn several_groups_can_demand_credentials_and_cannot_be_joined_yet() {
+    fn one_to_64_groups_make_a_cluster_and_a_node_can_join_it() {
+        for groups in [0, 65] {
+            let words = refusal(|config| config.groups = groups);
+            let expected =
+                format!("groups = {groups} is out of range; choose a number from 1 to 64");
+            assert_eq!(words, expected);
+        }
         let mut config = example();
-        (config.groups, config.auth.mode) = (4, AuthMode::Required);
+        (config.groups, config.auth.mode) = (64, AuthMode::Required);
         assert_eq!(check(&config), Ok(()));
         config.join = true;
-        assert!(check(&config).unwrap_err().to_string().starts_with("join cannot be used"));
+        config.nodes.truncate(1);
+        assert_eq!(check(&config), Ok(()));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use holdfast_engine::{
     Unavailable,
 };
 use holdfast_replica::{
-    GroupId, HandOverRefusal, Member, MembershipChange, NodeId, Replica, SnapshotMessage,
+    GroupId, HandOverRefusal, Member, MembershipChange, NodeId, Replica, Role, SnapshotMessage,
 };
 use holdfast_wal::{DurableSnapshot, FileDisk, Spare, WriteError};
 use tokio::sync::oneshot;
@@ -149,11 +149,14 @@ pub(crate) struct GroupView {
     /// Filled by the leader: node and the index up to which its log is known to match.
     pub(crate) matched: Vec<(NodeId, u64)>,
     pub(crate) last_index: u64,
+    pub(crate) roles: Vec<(NodeId, Role)>,
 }
 
 impl GroupView {
     pub(crate) fn of(group: GroupId, replica: &Replica, digest: Option<String>) -> GroupView {
         let (progress, table) = (replica.progress(), replica.table());
+        let members = replica.membership();
+        let roles = members.members.keys().filter_map(|node| Some((*node, members.role(*node)?)));
         GroupView {
             group,
             leader: progress.leadership.leader,
@@ -171,6 +174,7 @@ impl GroupView {
             digest,
             matched: progress.matched,
             last_index: progress.last_index,
+            roles: roles.collect(),
         }
     }
 }

@@ -140,7 +140,7 @@ impl Survivor {
             let (me, voters) = (self.config.node_id(), &group.membership.configuration.voters);
             let published =
                 Published::of(&self.config, &voters.iter().copied().collect::<Vec<_>>());
-            published.publish(group.membership.clone());
+            published.publish(GroupId::FIRST, group.membership.clone());
             let others = voters.iter().filter(|voter| **voter != me);
             let others = others.map(|voter| (voter.0, published.client_address(Some(*voter))));
             GroupVoters {

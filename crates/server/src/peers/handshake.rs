@@ -249,7 +249,7 @@ impl Handshake {
             return Err(refusal);
         }
         let ours = cluster_text(now.cluster);
-        let knows_nobody = now.members.is_empty();
+        let knows_nobody = now.cluster.is_none() && now.configuration.voters.is_empty();
         let is_newer = !cluster_id.is_empty() && (ours == cluster_id || knows_nobody);
         if now.is_member(caller) || is_newer {
             return Ok(());
@@ -259,13 +259,12 @@ impl Handshake {
 
     fn check_data_dir(&self, node: NodeId, text: &str) -> Result<DataDirId, Refusal> {
         let shown = DataDirId::parse(text).ok_or(Refusal::MalformedDataDir)?;
+        if self.membership.has_other_directory(node, shown.into()) {
+            return Err(StrangerError::OtherDirectory { node, shown }.into());
+        }
         let now = self.membership.now();
-        let known = now.members.get(&node).and_then(|member| member.directory);
-        match known.map(DataDirId::from) {
-            Some(known) if known == shown => {}
-            Some(_) => return Err(StrangerError::OtherDirectory { node, shown }.into()),
-            None if now.is_member(node) => self.known_peers.admit(node, shown)?,
-            None => {}
+        if now.members.get(&node).is_some_and(|member| member.directory.is_none()) {
+            self.known_peers.admit(node, shown)?;
         }
         Ok(shown)
     }
@@ -329,7 +328,7 @@ fn mode_difference(ours: AuthMode, node: NodeId, theirs: &str) -> Option<String>
 pub(super) mod tests {
     use std::path::Path;
 
-    use holdfast_replica::{ClusterId, DirectoryId, Membership as Replicated};
+    use holdfast_replica::{ClusterId, DirectoryId, GroupId, Membership as Replicated};
 
     use super::*;
     use crate::config::NodeConfig;
@@ -470,7 +469,7 @@ pub(super) mod tests {
         let mut known = written_down(&two);
         known.members.remove(&NodeId(1));
         known.configuration.voters.remove(&NodeId(1));
-        two.membership.publish(known);
+        two.membership.publish(GroupId::FIRST, known);
         let status =
             Status::from(two.check_hello(&one.hello(NodeId(2)), &Shown::Nothing).unwrap_err());
         assert!(status.metadata().contains_key(REMOVED_KEY), "{status:?}");
@@ -493,7 +492,7 @@ pub(super) mod tests {
         let (one, two) = (handshake_of(1, dir.path(), 7420), handshake_of(2, dir.path(), 7420));
         let mut known = written_down(&two);
         known.members.get_mut(&NodeId(1)).unwrap().directory = Some(DirectoryId([1; 16]));
-        two.membership.publish(known);
+        two.membership.publish(GroupId::FIRST, known);
         let status =
             Status::from(two.check_hello(&one.hello(NodeId(2)), &Shown::Nothing).unwrap_err());
         assert!(status.message().contains("cluster remove 1"), "{status}");

@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use holdfast_proto::name_hash;
 use holdfast_proto::v1::{
-    Activity, ClusterStatusRequest, ClusterStatusResponse, Failure, GroupStatus, NodeRole,
-    NodeStatus, ReplicaProgress, WaitClass,
+    Activity, ClusterStatusRequest, ClusterStatusResponse, Failure, GroupMember, GroupStatus,
+    NodeRole, NodeStatus, ReplicaProgress, WaitClass,
 };
 use holdfast_replica::{DirectoryId, GroupId, Role};
 use holdfast_service::{Caller, Method};
@@ -58,12 +58,15 @@ pub(super) async fn serve(
 
 fn describe(rpc: &Rpc, views: Vec<GroupView>) -> ClusterStatusResponse {
     let members = rpc.membership.now();
+    // It is a member of another group, and no group has a member before the root group has it.
+    let is_leaving = |node| members.is_member(node).then_some(Role::Leaving);
+    let is_one = rpc.membership.groups.is_one();
     let nodes = members.members.iter().map(|(id, member)| NodeStatus {
         id: id.0,
         client_address: member.client_address.clone(),
         peer_address: member.peer_address.clone(),
         reachable: rpc.links.reachable(*id),
-        role: role(members.role(*id)).into(),
+        role: role(members.role(*id).or(is_leaving(*id))).into(),
         directory_fingerprint: member.directory.map(fingerprint).unwrap_or_default(),
         becomes_voter: members.role(*id) == Some(Role::Learner) && !member.stays_learner,
         replaces: member.replaces.map_or(0, |replaced| replaced.0),
@@ -72,7 +75,7 @@ fn describe(rpc: &Rpc, views: Vec<GroupView>) -> ClusterStatusResponse {
         cluster: rpc.membership.cluster.clone(),
         answered_by: rpc.membership.me.0,
         nodes: nodes.collect(),
-        groups: views.into_iter().map(|view| group(view, &rpc.metrics)).collect(),
+        groups: views.into_iter().map(|view| group(view, is_one, &rpc.metrics)).collect(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         disk_full: rpc.has_full_disk(),
     }
@@ -93,12 +96,15 @@ fn role(role: Option<Role>) -> NodeRole {
     }
 }
 
-fn group(view: GroupView, metrics: &Metrics) -> GroupStatus {
+fn group(view: GroupView, is_one: bool, metrics: &Metrics) -> GroupStatus {
     let replicas = view.matched.iter().map(|(node, matched)| ReplicaProgress {
         node: node.0,
         matched_index: *matched,
         lag: view.last_index.saturating_sub(*matched),
     });
+    let members = view.roles.iter().filter(|_| !is_one);
+    let members =
+        members.map(|(node, has)| GroupMember { node: node.0, role: role(Some(*has)).into() });
     GroupStatus {
         group: view.group.0,
         leader: view.leader.map_or(0, |leader| leader.0),
@@ -117,6 +123,7 @@ fn group(view: GroupView, metrics: &Metrics) -> GroupStatus {
         digest: view.digest.clone().unwrap_or_default(),
         replicas: replicas.collect(),
         activity: Some(activity(metrics)),
+        members: members.collect(),
     }
 }
 

@@ -102,9 +102,9 @@ pub(super) fn all_changed<R>(
         return Err(failure.clone());
     }
     let lists = [
-        ("done", done.keys().collect()),
-        ("perhaps done", open.into_iter().map(|(group, _)| group).collect()),
-        ("not done", refused.into_iter().map(|(group, _)| group).collect()),
+        ("done", done.keys().copied().collect()),
+        ("perhaps done", open.into_iter().map(|(group, _)| *group).collect()),
+        ("not done", refused.into_iter().map(|(group, _)| *group).collect()),
     ];
     let lists = lists.into_iter().filter(|(_, groups): &(_, Vec<_>)| !groups.is_empty());
     let lists: Vec<String> =
@@ -114,7 +114,8 @@ pub(super) fn all_changed<R>(
     Err(Failure { message, may_have_happened: true, ..failure.clone() })
 }
 
-fn numbers(groups: &[&GroupId]) -> String {
+/// `group 2`, or `groups 2, 3`.
+pub(super) fn numbers(groups: &[GroupId]) -> String {
     let numbers: Vec<String> = groups.iter().map(|group| group.0.to_string()).collect();
     let word = if numbers.len() == 1 { "group" } else { "groups" };
     format!("{word} {}", numbers.join(", "))

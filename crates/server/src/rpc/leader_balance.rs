@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use holdfast_proto::v1::TransferLeadershipRequest;
-use holdfast_replica::{GroupId, NodeId, Role};
+use holdfast_replica::{GroupId, NodeId};
 use holdfast_service::Caller;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
@@ -45,7 +45,7 @@ struct Move {
 struct Leaders {
     /// None: the group has no leader that is known.
     of_groups: BTreeMap<GroupId, Option<NodeId>>,
-    /// The voters that are connected, and by which connection; none for this node itself.
+    /// The voters of all groups that are connected, and by which connection; none for this node itself.
     can_lead: BTreeMap<NodeId, Option<Connection>>,
 }
 
@@ -229,7 +229,11 @@ pub(crate) async fn keep_balanced(rpc: Rpc, pinned_for: Duration) {
 fn leaders(rpc: &Rpc) -> Leaders {
     let leader_of = |group| rpc.door.leadership(group).leader;
     let members = rpc.membership.now();
-    let voters = members.members.keys().filter(|node| members.role(**node) == Some(Role::Voter));
+    // A node that comes or goes votes in some groups only.
+    let votes_in_all = |node: NodeId| {
+        rpc.membership.groups.all().all(|group| rpc.membership.is_voter(group, node))
+    };
+    let voters = members.members.keys().filter(|node| votes_in_all(**node));
     Leaders {
         of_groups: rpc.membership.groups.all().map(|group| (group, leader_of(group))).collect(),
         can_lead: voters.filter_map(|node| Some((*node, connection(rpc, *node)?))).collect(),

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use holdfast_proto::v1::TransferLeadershipRequest;
-use holdfast_replica::{GroupId, NodeId, Role};
+use holdfast_replica::{GroupId, NodeId};
 use holdfast_service::Caller;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
@@ -70,11 +70,11 @@ fn hears_root_leader(rpc: &Rpc) -> bool {
     leader.is_some_and(|leader| leader == rpc.membership.me || rpc.links.reachable(leader))
 }
 
-/// The other voters, beginning with another one each time.
-fn next_leaders(rpc: &Rpc, tries: usize) -> Vec<NodeId> {
+/// The other voters of the group, beginning with another one each time.
+fn next_leaders(rpc: &Rpc, group: GroupId, tries: usize) -> Vec<NodeId> {
     let members = rpc.membership.now();
     let others = members.members.keys().copied().filter(|node| {
-        let is_voter = members.role(*node) == Some(Role::Voter);
+        let is_voter = rpc.membership.is_voter(group, *node);
         is_voter && *node != rpc.membership.me && rpc.links.reachable(*node)
     });
     let mut others: Vec<NodeId> = others.collect();
@@ -88,7 +88,7 @@ async fn give_up_groups(rpc: &Rpc, tries: usize) -> bool {
     let is_led = |group: &GroupId| rpc.door.leadership(*group).is_here;
     let led: Vec<GroupId> = rpc.membership.groups.all().filter(is_led).collect();
     for group in &led {
-        if !give_up(rpc, *group, &next_leaders(rpc, tries)).await {
+        if !give_up(rpc, *group, &next_leaders(rpc, *group, tries)).await {
             break;
         }
     }

@@ -57,9 +57,7 @@ impl Shard {
                 self.leadership_changed(group, leadership);
             }
             Effect::MembershipChanged { group, index, members } => {
-                if group == GroupId::FIRST {
-                    self.members_changed(index, members);
-                }
+                self.members_changed(group, index, members);
             }
             Effect::SaveSnapshot { group, file } => {
                 let bytes = file.data.len() as u64;
@@ -120,12 +118,14 @@ impl Shard {
         self.leadership.set(group, leadership);
     }
 
-    fn members_changed(&mut self, index: u64, members: Membership) {
+    fn members_changed(&mut self, group: GroupId, index: u64, members: Membership) {
         let roles = members.members.keys().map(|node| (node.0, members.role(*node)));
-        tracing::info!(members = ?roles.collect::<Vec<_>>(), "membership");
+        tracing::info!(%group, members = ?roles.collect::<Vec<_>>(), "membership");
         let before = self.membership.client_addresses();
-        self.membership.elects(index, &members.configuration);
-        self.membership.publish(members);
+        if group == GroupId::FIRST {
+            self.membership.elects(index, &members.configuration);
+        }
+        self.membership.publish(group, members);
         if self.membership.client_addresses() != before {
             self.engine.addresses_changed();
         }

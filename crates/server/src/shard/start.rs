@@ -137,8 +137,8 @@ impl Shard {
             channels.events.of(group).restart_after(replica.applied_index());
             if group == GroupId::FIRST {
                 membership.elects(replica.applied_index(), &replica.membership().configuration);
-                membership.publish(replica.membership().clone());
             }
+            membership.publish(group, replica.membership().clone());
             replicas.push((group, replica));
         }
         let election_ticks = u32::try_from(config.election_ticks).unwrap_or(u32::MAX);

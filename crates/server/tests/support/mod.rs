@@ -206,7 +206,7 @@ pub(crate) async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Opti
     }
 }
 
-fn free_addresses(count: usize) -> Vec<SocketAddr> {
+pub(crate) fn free_addresses(count: usize) -> Vec<SocketAddr> {
     free_ports(count).into_iter().map(|port| (Ipv4Addr::LOCALHOST, port).into()).collect()
 }
 

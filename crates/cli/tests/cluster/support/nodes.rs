@@ -82,20 +82,11 @@ impl Cluster {
         cluster
     }
 
-    /// Nodes with so many Raft groups; waits until all of them serve. A data directory keeps the number of groups that it
-    /// was made with, and a configuration names none.
+    /// Nodes with so many Raft groups; waits until all of them serve.
     pub(crate) async fn start_divided(nodes: u64, groups: u32) -> Cluster {
-        let options = ClusterOptions { nodes, settings: PATIENT.to_owned() };
-        let mut cluster = Cluster::prepare_at(cluster_slot().await, options);
-        for id in cluster.ids() {
-            let data_dir = cluster.data_dir(id);
-            std::fs::create_dir(&data_dir).unwrap();
-            let identity = format!(
-                "version = 2\ncluster = \"test\"\nnode = {id}\ndata_dir_id = \"{id:032x}\"\ngroups = {groups}\n"
-            );
-            std::fs::write(data_dir.join("identity.toml"), identity).unwrap();
-            cluster.launch(id);
-        }
+        let settings = format!("{PATIENT}\ngroups = {groups}");
+        let options = ClusterOptions { nodes, settings };
+        let cluster = Cluster::launch_at(cluster_slot().await, options);
         for id in cluster.ids() {
             cluster.ready(id).await;
         }

@@ -15,15 +15,15 @@ use holdfast_replica::{
 };
 
 use super::{ALICE, TICK, TestHost, replica_config};
-use crate::answer::{Answer, Delivery, StreamKey, Unavailable};
+use crate::answer::{Answer, ChangeAnswer, Delivery, StreamKey, Unavailable};
 use crate::boot_time::BootTime;
 use crate::effect::{Effect, Step, StopCause, TierChange};
 use crate::engine::{Engine, EngineConfig, Now};
 use crate::query::Query;
 
 const BOB: SessionId = SessionId(0xb0b);
-const FIRST: GroupId = GroupId(1);
-const SECOND: GroupId = GroupId(2);
+pub(super) const FIRST: GroupId = GroupId(1);
+pub(super) const SECOND: GroupId = GroupId(2);
 const THIRD: GroupId = GroupId(3);
 
 fn stream(group: GroupId, session: SessionId) -> StreamKey {
@@ -38,26 +38,28 @@ fn replica(node: u64, nodes: u64, group: GroupId) -> Replica {
     Replica::new(config, Durable::default()).unwrap()
 }
 
-struct Node {
-    engine: Engine<TestHost>,
+pub(super) struct Node {
+    pub(super) engine: Engine<TestHost>,
     inbox: VecDeque<(NodeId, GroupId, Vec<u8>)>,
-    stopped: Option<StopCause>,
+    pub(super) stopped: Option<StopCause>,
     answers: Vec<(u64, Result<Outcome, Unavailable>)>,
+    /// What became of changes of the members.
+    pub(super) changes: BTreeMap<u64, ChangeAnswer>,
     delivered: Vec<(StreamKey, Delivery)>,
     tier: Vec<TierChange>,
 }
 
-struct Cluster {
-    nodes: BTreeMap<NodeId, Node>,
+pub(super) struct Cluster {
+    pub(super) nodes: BTreeMap<NodeId, Node>,
     now: Duration,
     /// The messages of these groups are lost.
-    cut: BTreeSet<GroupId>,
+    pub(super) cut: BTreeSet<GroupId>,
     is_tier_in_use: bool,
 }
 
 impl Cluster {
     /// Node 1 leads all groups, and Alice has a session in each of them. It has the same id and the same stream.
-    fn new(nodes: u64, groups: u32) -> Cluster {
+    pub(super) fn new(nodes: u64, groups: u32) -> Cluster {
         let mut cluster = Cluster {
             nodes: BTreeMap::new(),
             now: Duration::ZERO,
@@ -65,14 +67,7 @@ impl Cluster {
             is_tier_in_use: false,
         };
         for node in 1..=nodes {
-            let config =
-                EngineConfig { node: NodeId(node), tick: TICK, election_timeout: TICK * 10 };
-            let replicas = (1..=groups).map(GroupId).map(|id| (id, replica(node, nodes, id)));
-            let engine = Engine::new(config, replicas, [], TestHost);
-            let (inbox, answers) = (VecDeque::new(), Vec::new());
-            let (delivered, tier) = (Vec::new(), Vec::new());
-            let node = Node { engine, inbox, stopped: None, answers, delivered, tier };
-            cluster.nodes.insert(NodeId(cluster.nodes.len() as u64 + 1), node);
+            cluster.start(node, nodes, groups);
         }
         cluster.run_until(|cluster| {
             (1..=groups).all(|group| cluster.leader(GroupId(group)) == Some(NodeId(1)))
@@ -81,6 +76,17 @@ impl Cluster {
             cluster.open(NodeId(1), group, ALICE);
         }
         cluster
+    }
+
+    /// A node that knows the first so many nodes as founders.
+    pub(super) fn start(&mut self, node: u64, founders: u64, groups: u32) {
+        let config = EngineConfig { node: NodeId(node), tick: TICK, election_timeout: TICK * 10 };
+        let replicas = (1..=groups).map(GroupId).map(|id| (id, replica(node, founders, id)));
+        let engine = Engine::new(config, replicas, [], TestHost);
+        let (inbox, answers, changes) = (VecDeque::new(), Vec::new(), BTreeMap::new());
+        let (delivered, tier) = (Vec::new(), Vec::new());
+        let started = Node { engine, inbox, stopped: None, answers, changes, delivered, tier };
+        self.nodes.insert(NodeId(node), started);
     }
 
     fn open(&mut self, node: NodeId, group: GroupId, session: SessionId) {
@@ -100,13 +106,14 @@ impl Cluster {
         self.run_until(|cluster| cluster.answer_on(node, key, 0).is_some());
     }
 
-    fn node(&mut self, node: NodeId) -> &mut Node {
+    pub(super) fn node(&mut self, node: NodeId) -> &mut Node {
         self.nodes.get_mut(&node).unwrap()
     }
 
     /// The node whose replica leads the group, in the highest term.
-    fn leader(&self, group: GroupId) -> Option<NodeId> {
-        let leading = self.nodes.iter().filter_map(|(id, node)| {
+    pub(super) fn leader(&self, group: GroupId) -> Option<NodeId> {
+        let running = self.nodes.iter().filter(|(_, node)| node.stopped.is_none());
+        let leading = running.filter_map(|(id, node)| {
             let leadership = node.engine.replica(group)?.leadership();
             leadership.is_here.then_some((leadership.term, *id))
         });
@@ -134,7 +141,7 @@ impl Cluster {
     }
 
     #[track_caller]
-    fn run_until(&mut self, reached: impl Fn(&Cluster) -> bool) {
+    pub(super) fn run_until(&mut self, reached: impl Fn(&Cluster) -> bool) {
         for _ in 0..10_000 {
             if reached(self) {
                 return;
@@ -144,7 +151,7 @@ impl Cluster {
         panic!("it is not reached");
     }
 
-    fn run_for(&mut self, time: Duration) {
+    pub(super) fn run_for(&mut self, time: Duration) {
         let end = self.now + time;
         while self.now < end {
             self.step();
@@ -192,7 +199,15 @@ impl Node {
                     Effect::Send { to, messages } => sent.extend(
                         messages.into_iter().map(|(group, message)| (id, to, group, message)),
                     ),
+                    Effect::SendSnapshot { to, group, message } => {
+                        sent.push((id, to, group, message));
+                        self.engine.snapshot_sent(group, to, true);
+                    }
+                    Effect::SaveSnapshot { group, file } => {
+                        self.engine.snapshot_saved(group, Some(file.index));
+                    }
                     Effect::Answer { to, answer } => self.answers.push((to, answer.result)),
+                    Effect::AnswerChange { to, answer } => drop(self.changes.insert(to, answer)),
                     Effect::Deliver => self.engine.deliver(|key, list| {
                         self.delivered.extend(list.into_iter().map(|delivery| (*key, delivery)));
                         Ok(())

@@ -2,6 +2,9 @@
 //!
 //! The leader carries them out. If it hands over on the way (it does when it is the one to be removed), the
 //! next leader is asked: until it is answered, nothing has happened or it can be asked for again.
+//!
+//! In a cluster with several groups the root group makes the change, and the others follow by themselves. The leader of
+//! the root group waits for them for a while, and answers by its own copies of them: what those have is committed.
 
 use std::time::Duration;
 
@@ -18,18 +21,22 @@ use holdfast_proto::v1::{
 use holdfast_replica::{ChangeRefusal, GroupId, HandOverRefusal, Member, MembershipChange, NodeId};
 use holdfast_service::{Admitted, Caller, Method};
 use prost::Message;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tonic::{Request, Response, Status};
 
 use super::save;
 use crate::config::Address;
 use crate::rpc::Rpc;
+use crate::rpc::every_group::numbers;
 use crate::rpc::failure::{dropped_by_shard, took_too_long, unavailable};
 use crate::rpc::grpc;
 use crate::rpc::route::Destination;
 
 /// A change of voters takes three rounds, and perhaps a change of leader before.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Less than `CHANGE_TIMEOUT` leaves after the change of the root group. A group follows within milliseconds if it has a
+/// leader.
+const OTHER_GROUPS_TIMEOUT: Duration = Duration::from_secs(3);
 /// Handing over takes milliseconds or comes to nothing.
 const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(2);
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(20);
@@ -41,7 +48,8 @@ pub(in crate::rpc) trait Verb: Message + 'static {
 
     fn change(&self) -> Result<MembershipChange, Failure>;
 
-    fn response(rpc: &Rpc) -> Self::Response;
+    /// The root group has made the change; these other groups have not, as far as this node knows.
+    fn response(&self, rpc: &Rpc, groups_behind: &[GroupId]) -> Result<Self::Response, Failure>;
 }
 
 #[tonic::async_trait]
@@ -91,7 +99,6 @@ pub(in crate::rpc) async fn serve<V: Verb>(
 ) -> Result<V::Response, Failure> {
     let _permit = rpc.door.begin(V::METHOD)?;
     let change = rpc.door.admit(&caller, V::METHOD, request.change()?)?;
-    rpc.membership.groups.only_with_one("change the membership")?;
     let carried_out = timeout(CHANGE_TIMEOUT, carry_out(rpc, &caller, request, change)).await;
     carried_out.unwrap_or_else(|_| Err(took_too_long()))
 }
@@ -106,7 +113,10 @@ async fn carry_out<V: Verb>(
     loop {
         let failure = match rpc.destination(caller, V::METHOD, GroupId::FIRST).await? {
             Destination::Here => match rpc.door.change_membership(change.clone()).await? {
-                Ok(Ok(())) => return Ok(V::response(rpc)),
+                Ok(Ok(())) => {
+                    let behind = wait_for_other_groups(rpc, change.get()).await;
+                    return request.response(rpc, &behind);
+                }
                 Ok(Err(refusal)) => return Err(of_refusal(&refusal)),
                 Err(reason) => unavailable(reason, &rpc.membership),
             },
@@ -125,6 +135,37 @@ async fn carry_out<V: Verb>(
         }
         sleep(ASK_AGAIN_AFTER).await;
     }
+}
+
+/// The groups that have not followed in time.
+async fn wait_for_other_groups(rpc: &Rpc, change: &MembershipChange) -> Vec<GroupId> {
+    let groups_behind = || {
+        let has_followed =
+            |group| rpc.membership.in_group(group, |members| members.has_followed(change));
+        let others = rpc.membership.groups.all().skip(1);
+        others.filter(|group| !has_followed(*group)).collect::<Vec<GroupId>>()
+    };
+    let give_up_at = Instant::now() + OTHER_GROUPS_TIMEOUT;
+    loop {
+        let behind = groups_behind();
+        if behind.is_empty() || Instant::now() >= give_up_at {
+            return behind;
+        }
+        sleep(ASK_AGAIN_AFTER).await;
+    }
+}
+
+/// The change is not complete. It goes on without its caller.
+fn not_in_all_groups(what: &str, groups_behind: &[GroupId]) -> Result<(), Failure> {
+    if groups_behind.is_empty() {
+        return Ok(());
+    }
+    let behind = numbers(groups_behind);
+    let words = format!(
+        "{what} in group 1, and not yet in {behind}, which will follow as soon as it is possible there; send it again to wait \
+         for them"
+    );
+    Err(Failure { may_have_happened: true, ..refused(Reason::ChangeUnderWay, words) })
 }
 
 pub(in crate::rpc) async fn transfer_leadership(
@@ -236,9 +277,17 @@ impl Verb for AddNodeRequest {
         Ok(MembershipChange::Add { node: node_id(self.node)?, member })
     }
 
-    fn response(rpc: &Rpc) -> AddNodeResponse {
+    /// The caller needs the answer for the configuration of the new node, and waits for the groups afterwards.
+    fn response(&self, rpc: &Rpc, groups_behind: &[GroupId]) -> Result<AddNodeResponse, Failure> {
         let Timing { tick_ms, election_ticks } = rpc.membership.timing;
-        AddNodeResponse { cluster: rpc.membership.cluster.clone(), tick_ms, election_ticks }
+        let groups = rpc.membership.groups.all().len();
+        Ok(AddNodeResponse {
+            cluster: rpc.membership.cluster.clone(),
+            tick_ms,
+            election_ticks,
+            groups: if groups == 1 { 0 } else { groups as u32 },
+            groups_behind: groups_behind.iter().map(|group| group.0).collect(),
+        })
     }
 }
 
@@ -250,8 +299,9 @@ impl Verb for PromoteNodeRequest {
         Ok(MembershipChange::Promote { node: node_id(self.node)? })
     }
 
-    fn response(_: &Rpc) -> PromoteNodeResponse {
-        PromoteNodeResponse {}
+    fn response(&self, _: &Rpc, groups_behind: &[GroupId]) -> Result<PromoteNodeResponse, Failure> {
+        not_in_all_groups(&format!("node {} is a voter", self.node), groups_behind)?;
+        Ok(PromoteNodeResponse {})
     }
 }
 
@@ -263,7 +313,8 @@ impl Verb for RemoveNodeRequest {
         Ok(MembershipChange::Remove { node: node_id(self.node)? })
     }
 
-    fn response(_: &Rpc) -> RemoveNodeResponse {
-        RemoveNodeResponse {}
+    fn response(&self, _: &Rpc, groups_behind: &[GroupId]) -> Result<RemoveNodeResponse, Failure> {
+        not_in_all_groups(&format!("node {} is removed", self.node), groups_behind)?;
+        Ok(RemoveNodeResponse {})
     }
 }
