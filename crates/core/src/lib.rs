@@ -66,6 +66,7 @@ pub use model::outcome::{CycleLink, Grant, Intervened, Outcome, Rejection, Relea
 pub use model::publication::Publication;
 pub use model::rules_version::RulesVersion;
 pub use model::slot::{MapEpoch, SLOTS, Slot, SlotSet};
+pub use model::slot_move::{GroupNumber, MoveEnd, MoveId, MoveStep};
 pub use model::table_limits::TableLimits;
 pub use model::time::{LogicalTime, Span};
 pub use queries::lock_search::{LockSearch, LockSearchPart, Rank, SearchRange};
@@ -74,8 +75,10 @@ pub use queries::status::{
 };
 pub use queries::why::{LockWhy, ReservedLock, WaitLink};
 pub use rules::restore::{RestoreOptions, RestoreSummary};
+pub use rules::slot_moves::{NextStep, next_step};
 pub use state::access::{CompiledGrants, Grants};
 pub use state::budget::SearchCost;
+pub use state::moves::{Moves, Outgoing};
 pub use state::ownership::Ownership;
 pub use state::prefix_map::PrefixMap;
 pub use state::snapshot::Digest;

@@ -13,5 +13,6 @@ pub(crate) mod outcome;
 pub(crate) mod publication;
 pub(crate) mod rules_version;
 pub(crate) mod slot;
+pub(crate) mod slot_move;
 pub(crate) mod table_limits;
 pub(crate) mod time;

@@ -131,6 +131,20 @@ pub enum Bug {
     StaleGrantsAfterAdoption,
     /// The sessions that a change of the policy has ended go on in the groups that adopt the policy.
     AdoptionEndsNoSessions,
+    /// A group grants locks in slots that it has sealed.
+    GrantWhileSealed,
+    /// The group that gets slots goes on with its own tokens.
+    CounterNotHandedOver,
+    /// The waiters of a lock are lost when it moves.
+    WaitersNotMoved,
+    /// A copy of a commit puts what was in the slots in once more.
+    AdoptedTwice,
+    /// The group that gets slots keeps its epoch.
+    MoveKeepsEpoch,
+    /// The slots go back to their group before the other one has aborted.
+    ReturnBeforeAbort,
+    /// What has moved keeps the times of the other group.
+    MovedTimesNotShifted,
 }
 
 const NONE: u8 = u8::MAX;

@@ -11,6 +11,7 @@ pub(crate) mod ended_sessions;
 pub(crate) mod freezes;
 pub(crate) mod hold;
 pub(crate) mod lock;
+pub(crate) mod moves;
 pub(crate) mod ownership;
 pub(crate) mod prefix_map;
 pub(crate) mod queue;

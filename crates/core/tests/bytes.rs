@@ -140,9 +140,9 @@ fn an_unknown_version_is_refused_with_an_error() {
     assert!(refusal.to_string().contains("version 9"), "{refusal}");
 
     let mut entry = Batch { at: LogicalTime::ZERO, commands: vec![Command::Tick] }.encode();
-    entry[0] = 11;
-    assert!(matches!(Batch::stamp(&entry), Err(DecodeError::UnknownVersion { found: 11, .. })));
-    assert!(matches!(Batch::decode(&entry), Err(DecodeError::UnknownVersion { found: 11, .. })));
+    entry[0] = 12;
+    assert!(matches!(Batch::stamp(&entry), Err(DecodeError::UnknownVersion { found: 12, .. })));
+    assert!(matches!(Batch::decode(&entry), Err(DecodeError::UnknownVersion { found: 12, .. })));
 }
 
 /// A build must never guess what rules mean that it does not know: such an entry stops the node, with words.
@@ -150,13 +150,13 @@ fn an_unknown_version_is_refused_with_an_error() {
 fn rules_that_this_build_does_not_know_are_refused_with_an_error() {
     let adopt = Command::AdoptRules { version: RulesVersion::NEWEST };
     let mut entry = Batch { at: LogicalTime::ZERO, commands: vec![adopt.clone()] }.encode();
-    assert_eq!(entry, [4, 0, 1, 18, 9]);
+    assert_eq!(entry, [4, 0, 1, 18, 10]);
     assert!(Batch::decode(&entry).is_ok());
-    for unknown in [0, 10, 99] {
+    for unknown in [0, 11, 99] {
         entry[4] = unknown;
         let refusal = Batch::decode(&entry).unwrap_err();
         let found = u64::from(unknown);
-        assert_eq!(refusal, DecodeError::UnknownRules { found, known: 9 });
+        assert_eq!(refusal, DecodeError::UnknownRules { found, known: 10 });
         assert!(refusal.to_string().contains(&format!("rules {found}")), "{refusal}");
     }
     let of_version_3 = [3, 0, 1, 18, 2];

@@ -20,7 +20,7 @@ fn granted_to(world: &World, lock: &str) -> Vec<String> {
         Event::Granted { name, session, .. } if name.as_str() == lock => Some(*session),
         _ => None,
     });
-    grants.map(|session| world.name_of(session).to_owned()).collect()
+    grants.map(|session| world.name_of(session)).collect()
 }
 
 /// etcd#11456, etcd#9921.

@@ -9,9 +9,9 @@ use std::path::PathBuf;
 
 use holdfast_core::command::{Intervention, OpenSession, Policy};
 use holdfast_core::{
-    AccessChange, Batch, ChangeAccess, Command, Identity, Limits, LockTable, LogIndex, LogicalTime,
-    MapEpoch, Ownership, Principal, Quota, QuotaSubject, RequestId, RoleName, RulesVersion, Slot,
-    SlotSet, TokenId, TokenRecord,
+    AccessChange, Batch, ChangeAccess, Command, GroupNumber, Identity, Limits, LockTable, LogIndex,
+    LogicalTime, MapEpoch, MoveId, MoveStep, Ownership, Principal, Quota, QuotaSubject, RequestId,
+    RoleName, RulesVersion, Slot, SlotSet, TokenId, TokenRecord,
 };
 
 fn version_1() -> impl Iterator<Item = (String, Vec<u8>)> {
@@ -381,6 +381,61 @@ fn entries_of_version_10_and_snapshots_of_rules_9_are_what_they_were_and_are_rea
     let read = LockTable::decode(&snapshot, Limits::default()).unwrap();
     assert_eq!((read.digest(), read.rules()), (table.digest(), RulesVersion::NINE));
     assert_eq!(read.access(), table.access());
+}
+
+/// As above, of a table that follows rules 10: one group has made parts of what was in a slot, another has put them in,
+/// and a third one has one of them aside.
+#[test]
+fn entries_of_version_11_and_snapshots_of_rules_10_are_what_they_were_and_are_read() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/version-11");
+    let mut world = world::World::with_rules(Limits::default(), RulesVersion::TEN);
+    world.open("alice", 60_000);
+    world.open("bob", 60_000);
+    world.acquire("alice", 1, "wallet", 0);
+    world.acquire("bob", 1, "wallet", 9_000);
+    let (id, target) = (MoveId { source: GroupNumber(1), epoch: MapEpoch(300) }, GroupNumber(2));
+    let slots: SlotSet = [Slot::of("wallet")].into_iter().collect();
+    let mut steps = vec![MoveStep::Seal { id, target, slots: slots.clone() }];
+    world.apply(Command::from(steps[0].clone()));
+    let sealed = world.table.encode();
+    let (parts, last_token) = world.table.moves().outgoing().unwrap().complete().unwrap();
+    assert_eq!((parts.len(), last_token), (1, 1));
+    steps.extend([
+        MoveStep::Adopt { id, part: 0, bytes: parts[0].clone() },
+        MoveStep::Commit { id, epoch: MapEpoch(301), slots, parts: 1, last_token },
+        MoveStep::Forget { id },
+        MoveStep::Return { id, epoch: MapEpoch(302) },
+        MoveStep::Abort { id },
+    ]);
+    world.go_to_group(3);
+    world.apply(Command::from(steps[1].clone()));
+    let staged = world.table.encode();
+    world.go_to_group(2);
+    world.apply(Command::from(steps[1].clone()));
+    world.apply(Command::from(steps[2].clone()));
+    let moved = world.table.encode();
+    let commands = steps.into_iter().map(Command::from).collect();
+    let batch = Batch { at: world.now, commands };
+    let snapshots = [("sealed", sealed), ("staged", staged), ("moved", moved)];
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("entry"), batch.encode()).unwrap();
+        for (what, bytes) in &snapshots {
+            fs::write(folder.join(what), bytes).unwrap();
+        }
+    }
+    let entry = fs::read(folder.join("entry")).unwrap();
+    assert_eq!((entry[0], &entry), (11, &batch.encode()));
+    assert_eq!(Batch::decode(&entry), Ok(batch));
+    for (what, bytes) in snapshots {
+        let snapshot = fs::read(folder.join(what)).unwrap();
+        assert_eq!((snapshot[0], &snapshot), (4, &bytes), "{what}");
+        let read = LockTable::decode(&snapshot, Limits::default()).unwrap();
+        assert_eq!((read.encode(), read.rules()), (snapshot, RulesVersion::TEN));
+        let places = [("sealed", (2, 0, 0)), ("staged", (0, 0, 0)), ("moved", (2, 1, 1))];
+        let here = (read.session_count(), read.lock_count(), read.waiter_count());
+        assert!(places.contains(&(what, here)), "{what}: {here:?}");
+    }
 }
 
 /// `UPDATE_GOLDEN=1` writes the files; they change only if the format does, and then the version must.

@@ -593,6 +593,7 @@ impl Judge {
                 }
                 _ => {}
             },
+            Event::HoldMovedIn { .. } => panic!("slots have come"),
             Event::OwnershipChanged { epoch, slots } => {
                 assert!(*epoch > self.epoch, "the epoch went back");
                 (self.epoch, self.slots) = (*epoch, slots.clone());

@@ -199,5 +199,7 @@ pub fn end_reason(reason: EndReason) -> v1::EndReason {
         EndReason::Broken => v1::EndReason::Broken,
         EndReason::Killed => v1::EndReason::Killed,
         EndReason::Transferred => v1::EndReason::Transferred,
+        // No reason of its own yet: no server proposes a move of slots. The client takes the hold for ended.
+        EndReason::Moved => v1::EndReason::Unspecified,
     }
 }

@@ -230,7 +230,11 @@ pub fn rejected(rejection: Rejection) -> Failure {
         Rejection::WrongGroup { .. } => Reason::WrongGroup,
         Rejection::SeveralGroups { .. } => Reason::SeveralGroups,
         // No client sends what is refused so.
-        Rejection::StaleEpoch { .. } => Reason::Unspecified,
+        Rejection::StaleEpoch { .. }
+        | Rejection::MoveUnderWay
+        | Rejection::InvalidMove
+        | Rejection::MoveEnded { .. }
+        | Rejection::PartsMissing { .. } => Reason::Unspecified,
     };
     // The lock table keeps all other rejections as the answer to their request id, except those of a full table or quota,
     // and of a lock of another group. The first stay full until holds end, which takes longer than a client should repeat

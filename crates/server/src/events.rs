@@ -412,6 +412,7 @@ fn weight(event: &Event) -> usize {
         Event::Queued { name, .. }
         | Event::Released { name, .. }
         | Event::HoldEnded { name, .. }
+        | Event::HoldMovedIn { name, .. }
         | Event::Reopened { name } => name.len(),
         Event::Thawed { prefix } => prefix.len(),
         Event::SessionOpened { owner, .. } => {

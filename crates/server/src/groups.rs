@@ -145,7 +145,8 @@ fn name_of(command: &Command) -> Option<&LockName> {
         | Command::AdoptRules { .. }
         | Command::AdoptPolicy(_)
         | Command::ChangeAccess(_)
-        | Command::SetOwnership { .. } => None,
+        | Command::SetOwnership { .. }
+        | Command::MoveSlots(_) => None,
     }
 }
 

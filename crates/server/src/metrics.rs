@@ -168,7 +168,7 @@ pub(crate) struct AuditMetrics {
 }
 
 /// How holds and sessions end; `released` is by the holder itself.
-pub(crate) const ENDINGS: [&str; 10] = [
+pub(crate) const ENDINGS: [&str; 11] = [
     "released",
     "ttl",
     "max_hold",
@@ -179,6 +179,7 @@ pub(crate) const ENDINGS: [&str; 10] = [
     "broken",
     "wounded",
     "transferred",
+    "moved",
 ];
 
 /// The index of the reason in [`ENDINGS`].
@@ -194,6 +195,7 @@ pub(crate) fn ending(reason: holdfast_core::EndReason) -> usize {
         Reason::Broken => 7,
         Reason::Wounded => 8,
         Reason::Transferred => 9,
+        Reason::Moved => 10,
     }
 }
 

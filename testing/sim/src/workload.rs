@@ -35,8 +35,9 @@ pub enum CommandKind {
     AdoptRules,
     ChangeAccess,
     AdoptPolicy,
-    /// The last: see [`CommandKind::ALL`].
     SetOwnership,
+    /// The last: see [`CommandKind::ALL`].
+    MoveSlots,
 }
 
 /// Who sends it in the simulation.
@@ -53,7 +54,7 @@ pub enum Origin {
 
 impl CommandKind {
     /// Each at the place of its number, and so many as the last says: none can be left out.
-    pub const ALL: [CommandKind; CommandKind::SetOwnership as usize + 1] = [
+    pub const ALL: [CommandKind; CommandKind::MoveSlots as usize + 1] = [
         CommandKind::OpenSession,
         CommandKind::AttachStream,
         CommandKind::DetachStream,
@@ -83,6 +84,7 @@ impl CommandKind {
         CommandKind::ChangeAccess,
         CommandKind::AdoptPolicy,
         CommandKind::SetOwnership,
+        CommandKind::MoveSlots,
     ];
 
     pub fn of(command: &Command) -> CommandKind {
@@ -118,6 +120,7 @@ impl CommandKind {
             Command::ChangeAccess(_) => CommandKind::ChangeAccess,
             Command::AdoptPolicy(_) => CommandKind::AdoptPolicy,
             Command::SetOwnership { .. } => CommandKind::SetOwnership,
+            Command::MoveSlots(_) => CommandKind::MoveSlots,
         }
     }
 
@@ -144,7 +147,8 @@ impl CommandKind {
             | CommandKind::Reopen
             | CommandKind::SetLimits
             | CommandKind::ChangeAccess
-            | CommandKind::SetOwnership => Origin::Operator,
+            | CommandKind::SetOwnership
+            | CommandKind::MoveSlots => Origin::Operator,
             CommandKind::DetachStream => Origin::Stream,
             CommandKind::Abandon => Origin::UnaryCall,
             CommandKind::BeginTerm
@@ -186,6 +190,7 @@ impl CommandKind {
             CommandKind::ChangeAccess => "change-access",
             CommandKind::AdoptPolicy => "adopt-policy",
             CommandKind::SetOwnership => "set-ownership",
+            CommandKind::MoveSlots => "move-slots",
         }
     }
 }

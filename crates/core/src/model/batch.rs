@@ -10,9 +10,10 @@ use crate::model::time::LogicalTime;
 /// The newest that is read. Version 1 is that of 0.1, which had only exclusive locks; version 3 can say how far
 /// events are published; version 4 can adopt rules, and has the commands that need adopted rules; version 5 has the
 /// commands that say who may do what; version 6 names the identity that intervenes, or changes the policy; version 7
-/// sets quotas; version 8 sets which slots the group owns; version 10 adopts a policy. Rules 8 have no new command, so
-/// no entry has version 9.
-const VERSION: u8 = 10;
+/// sets quotas; version 8 sets which slots the group owns; version 10 adopts a policy; version 11 moves slots. Rules 8
+/// have no new command, so no entry has version 9.
+const VERSION: u8 = 11;
+const VERSION_OF_ADOPTED_POLICY: u8 = 10;
 const VERSION_OF_OWNERSHIP: u8 = 8;
 const VERSION_OF_QUOTAS: u8 = 7;
 const VERSION_OF_IDENTITIES: u8 = 6;
@@ -75,7 +76,8 @@ fn version_needed(command: &Command) -> u8 {
     match command {
         Command::AdoptRules { .. } => VERSION_OF_RULES,
         Command::EventsPublished { .. } => VERSION_OF_PUBLICATION,
-        command if command.rules_needed() >= RulesVersion::NINE => VERSION,
+        command if command.rules_needed() >= RulesVersion::TEN => VERSION,
+        command if command.rules_needed() >= RulesVersion::NINE => VERSION_OF_ADOPTED_POLICY,
         command if command.rules_needed() >= RulesVersion::SEVEN => VERSION_OF_OWNERSHIP,
         command if command.rules_needed() >= RulesVersion::SIX => VERSION_OF_QUOTAS,
         command if command.rules_needed() >= RulesVersion::FIVE => VERSION_OF_IDENTITIES,

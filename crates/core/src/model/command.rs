@@ -12,6 +12,7 @@ use crate::model::id::{
 use crate::model::name::LockName;
 use crate::model::rules_version::RulesVersion;
 use crate::model::slot::{MapEpoch, SlotSet};
+use crate::model::slot_move::MoveStep;
 use crate::model::time::{LogicalTime, Span};
 
 mod check;
@@ -121,6 +122,8 @@ pub enum Command {
         epoch: MapEpoch,
         slots: SlotSet,
     },
+    /// A step of a move of slots between groups.
+    MoveSlots(Box<MoveStep>),
 }
 
 /// The session that sends a request, and the number of the request.

@@ -128,6 +128,17 @@ pub enum Event {
         epoch: MapEpoch,
         slots: SlotSet,
     },
+    /// A hold has come with its slot from another group. `session` has it from here on, under the token that it had. It
+    /// is not for clients: it is neither published nor watched.
+    HoldMovedIn {
+        name: LockName,
+        session: SessionId,
+        /// The acquire of the hold.
+        request: RequestId,
+        actor: ActorId,
+        mode: Mode,
+        token: FenceToken,
+    },
     /// The freeze of a prefix is over.
     Thawed {
         prefix: String,
@@ -144,6 +155,7 @@ impl Event {
                 | Event::SessionEnding { .. }
                 | Event::PolicyAdopted { .. }
                 | Event::OwnershipChanged { .. }
+                | Event::HoldMovedIn { .. }
         )
     }
 }
@@ -169,4 +181,6 @@ pub enum EndReason {
     Wounded,
     /// The hold was handed to a waiter.
     Transferred,
+    /// The hold has left with its slot for another group, and goes on there.
+    Moved,
 }

@@ -30,6 +30,11 @@ pub struct Limits {
     /// most that it ends of sessions which earlier entries have ended. Sessions with more are left for the next entries.
     /// Before rules 8 there was no bound.
     pub ended_parts_per_entry_max: usize,
+    /// The most steps that one log entry takes to take out what is in slots that leave. A lock that is passed by is a
+    /// step, a hold or a wait that is taken out eight. The rest is done in the next entries.
+    pub move_steps_max: usize,
+    /// A part of what was in the slots has no more holds and waits when it has so many bytes. It stands in one log entry.
+    pub move_part_bytes: usize,
     /// Answers kept for a session until it acknowledges them.
     pub unacknowledged_answers_max: usize,
     /// The least number of newest answers kept for a session that never acknowledges any.
@@ -77,6 +82,8 @@ impl Default for Limits {
             deadlock_walk_max: 10_000,
             promotion_walk_max: 10_000,
             ended_parts_per_entry_max: 1_000,
+            move_steps_max: 10_000,
+            move_part_bytes: 256 * 1_024,
             unacknowledged_answers_max: 8_192,
             silent_answers_kept: 4_096,
             remembered_losses_max: 1_024,

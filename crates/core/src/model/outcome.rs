@@ -10,6 +10,7 @@ use crate::model::mode::Mode;
 use crate::model::name::LockName;
 use crate::model::publication::Publication;
 use crate::model::slot::MapEpoch;
+use crate::model::slot_move::MoveEnd;
 use crate::model::time::{LogicalTime, Span};
 
 /// The answer to a command. A [`Rejection`] is one of them: it is deterministic, replicated and as
@@ -78,7 +79,8 @@ pub enum Outcome {
     AccessChanged {
         generation: u64,
     },
-    /// Answer to commands without a caller, as `DetachStream`, `BeginTerm`, `Tick`; and to `SetOwnership`.
+    /// Answer to commands without a caller, as `DetachStream`, `BeginTerm`, `Tick`; and to `SetOwnership` and the steps
+    /// of a move of slots.
     Done,
     Rejected(Rejection),
 }
@@ -229,9 +231,21 @@ pub enum Rejection {
     SeveralGroups {
         epoch: MapEpoch,
     },
-    /// `SetOwnership` of an epoch that is not higher than this one, which is in force.
+    /// `SetOwnership`, or a step of a move, of an epoch that is not higher than this one, which is in force.
     StaleEpoch {
         epoch: MapEpoch,
+    },
+    /// Another move of slots of this group has to end first.
+    MoveUnderWay,
+    /// A step of a move that makes no sense for this group: it does not own the slots, or never heard of the move.
+    InvalidMove,
+    /// A step of a move that has ended otherwise for this group.
+    MoveEnded {
+        end: MoveEnd,
+    },
+    /// The target of a move has so many parts, and the step needs more, or the next one.
+    PartsMissing {
+        staged: u32,
     },
 }
 
@@ -289,6 +303,22 @@ impl fmt::Display for Rejection {
                     "the group has epoch {epoch} of the map already; read the map again and send a higher epoch"
                 );
             }
+            Rejection::MoveEnded { end } => {
+                let end = match end {
+                    MoveEnd::Committed => "committed",
+                    MoveEnd::Aborted => "aborted",
+                };
+                return write!(
+                    f,
+                    "this group has {end} the move of the slots; read the state of both groups again"
+                );
+            }
+            Rejection::PartsMissing { staged } => {
+                return write!(
+                    f,
+                    "the group has {staged} parts of what was in the slots; send it the part with that number next"
+                );
+            }
             Rejection::TooManyLocks { limit } => {
                 return write!(
                     f,
@@ -322,6 +352,15 @@ impl fmt::Display for Rejection {
             Rejection::WrongGroup { .. }
             | Rejection::SeveralGroups { .. }
             | Rejection::StaleEpoch { .. } => "another group owns the slot",
+            Rejection::MoveUnderWay => {
+                "slots are moving to or from this group; wait until that move has ended"
+            }
+            Rejection::InvalidMove => {
+                "the step does not belong to a move of this group; read the state of both groups again"
+            }
+            Rejection::MoveEnded { .. } | Rejection::PartsMissing { .. } => {
+                "the step of the move is out of order"
+            }
             Rejection::InvalidLimits => {
                 "the limits are 64 KiB to 3 GiB, and 1 to 100,000,000 locks; give at least one of them"
             }

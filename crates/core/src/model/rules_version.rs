@@ -32,8 +32,10 @@ impl RulesVersion {
     pub const EIGHT: RulesVersion = RulesVersion(8);
     /// The table can adopt the policy of another group.
     pub const NINE: RulesVersion = RulesVersion(9);
+    /// Slots move from one group to another, with what is in them.
+    pub const TEN: RulesVersion = RulesVersion(10);
     /// The newest that this build knows.
-    pub const NEWEST: RulesVersion = RulesVersion::NINE;
+    pub const NEWEST: RulesVersion = RulesVersion::TEN;
 
     pub fn number(self) -> u8 {
         self.0

@@ -123,6 +123,23 @@ impl SlotSet {
         }
     }
 
+    /// Whether a slot is in both sets.
+    pub fn overlaps(&self, other: &SlotSet) -> bool {
+        match (&self.bits, &other.bits) {
+            (None, _) => !other.is_empty(),
+            (_, None) => !self.is_empty(),
+            (Some(bits), Some(others)) => {
+                bits.iter().zip(others.iter()).any(|(word, other)| word & other != 0)
+            }
+        }
+    }
+
+    /// The slots that are not in the other set.
+    #[must_use]
+    pub fn without(&self, other: &SlotSet) -> SlotSet {
+        self.iter().filter(|slot| !other.contains(*slot)).collect()
+    }
+
     /// Runs of slots that follow each other, as the first and the number of them. No two runs touch, so a set has one form.
     pub(crate) fn write(&self, sink: &mut impl Sink) {
         let mut runs: Vec<(u16, u16)> = Vec::new();

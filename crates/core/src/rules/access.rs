@@ -187,7 +187,8 @@ impl LockTable {
             | Command::EventsPublished { .. }
             | Command::AdoptRules { .. }
             | Command::AdoptPolicy(_)
-            | Command::SetOwnership { .. } => true,
+            | Command::SetOwnership { .. }
+            | Command::MoveSlots(_) => true,
             Command::Intervene(intervention) => may_intervene(grants, &intervention.action),
             Command::ChangeAccess(_) => grants.allow_cluster(Verb::Access),
         };

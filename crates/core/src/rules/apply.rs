@@ -51,6 +51,7 @@ impl LockTable {
             }
         };
         self.continue_endings(events);
+        self.continue_moves(events);
         self.promote_freed(in_tick, events);
         self.continue_deferred(in_tick, events);
         self.finish_ending(events);
@@ -93,6 +94,7 @@ impl LockTable {
             Command::ChangeAccess(change) => self.change_access(change, events),
             Command::AdoptPolicy(policy) => self.adopt_policy(*policy, events),
             Command::SetOwnership { epoch, slots } => self.change_ownership(epoch, slots, events),
+            Command::MoveSlots(step) => self.move_slots(*step, events),
         }
     }
 

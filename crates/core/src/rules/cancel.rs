@@ -40,8 +40,21 @@ impl LockTable {
                 return self.answer(&call, question, Reply::CancelDone);
             }
             Reply::CancelTooLate
-        } else if session.answers.get(target).is_some() || target <= session.answers.acked_through()
-        {
+        } else if session.answers.get(target).is_some_and(|answer| {
+            // Of something that has left, an earlier cancellation may be all that is known.
+            session.moved_at.is_none() || answer.question != Question::CancelledBeforeArrival
+        }) {
+            Reply::CancelNothing
+        } else if session.moved_at.is_some() {
+            // It may have left with its slot. If it has not, and comes yet, it finds itself cancelled.
+            let has_room = session.answers.len() < answers_max;
+            self.change_answers(call.session, |answers| {
+                if has_room {
+                    answers.keep(target, Question::CancelledBeforeArrival, Reply::Cancelled);
+                }
+            });
+            return Outcome::Rejected(Rejection::WrongGroup { epoch: self.ownership().epoch() });
+        } else if target <= session.answers.acked_through() {
             Reply::CancelNothing
         } else if session.answers.len() + 2 > answers_max {
             return Outcome::Rejected(Rejection::TooManyUnacknowledged);

@@ -80,6 +80,10 @@ impl LockTable {
         events: &mut Vec<Event>,
     ) -> Result<Intervened, Rejection> {
         let ids: Vec<SessionId> = self.sessions_shown_as(public).collect();
+        if self.moves().is_installing() || ids.iter().any(|id| self.is_in_transit(*id)) {
+            // What of the session is neither here nor there would outlive it.
+            return Err(Rejection::MoveUnderWay);
+        }
         if ids.is_empty() {
             return Err(Rejection::NoSuchSession);
         }

@@ -11,10 +11,13 @@ use crate::model::command::Mode;
 use crate::model::id::{FenceToken, RequestId, SessionId};
 use crate::model::limits::Limits;
 use crate::model::name::LockName;
+use crate::model::rules_version::RulesVersion;
+use crate::model::slot::Slot;
 use crate::state::answers::{Question, Reply};
 use crate::state::deadlines::{Deadlines, Due};
 use crate::state::hold::Hold;
 use crate::state::lock::Lock;
+use crate::state::moves::{Arrival, Moves};
 use crate::state::queue::Counts;
 use crate::state::session::Session;
 use crate::state::table::LockTable;
@@ -94,7 +97,7 @@ impl LockTable {
         }
         tokens.sort_unstable();
         if let Some(twice) = tokens.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(format!("token {} was granted twice", twice[0]));
+            return Err(format!("token {} was granted twice", twice[0].1));
         }
         ensure!(identified == self.identified_sessions(), "identities are miscounted");
         ensure!(self.counted_usage().as_ref() == self.usage(), "what quotas count is miscounted");
@@ -113,6 +116,7 @@ impl LockTable {
             ownership.epoch().0 > 0 || ownership.slots().is_all(),
             "slots are missing at epoch 0, when the group has all of them"
         );
+        self.check_moves()?;
         ensure!(self.table_limits().are_possible(), "the limits of the table are impossible");
         ensure!(deadlines == *self.deadlines(), "the index of deadlines is not exact");
         ensure!(closed == *self.closed_locks(), "the index of closed locks is not exact");
@@ -123,6 +127,32 @@ impl LockTable {
         if let Some(publication) = self.publication() {
             ensure!(publication.through <= publication.events, "more is published than happened");
             ensure!(publication.index <= self.applied_index(), "the future is published");
+        }
+        Ok(())
+    }
+
+    fn check_moves(&self) -> Result<(), String> {
+        let (moves, owned) = (self.moves(), self.ownership().slots());
+        ensure!(
+            self.rules() >= RulesVersion::TEN || *moves == Moves::default(),
+            "slots move before the rules know of that"
+        );
+        if let Some(outgoing) = moves.outgoing() {
+            let slots = outgoing.slots();
+            ensure!(!owned.overlaps(slots), "slots that leave are owned");
+            let is_left = |name: &&LockName| slots.contains(Slot::of(name));
+            let left = self.lock_map().keys().chain(self.stored_permits().keys()).find(is_left);
+            if outgoing.complete().is_some()
+                && let Some(left) = left
+            {
+                return Err(format!("{left} is in the table, and its slot has left"));
+            }
+        }
+        for incoming in moves.incoming.values() {
+            if let Arrival::Installing { epoch, slots, .. } = &incoming.arrival {
+                ensure!(!owned.overlaps(slots), "slots that come are owned");
+                ensure!(*epoch > self.ownership().epoch(), "slots come by an epoch that is over");
+            }
         }
         Ok(())
     }
@@ -237,7 +267,7 @@ impl LockTable {
         &self,
         name: &LockName,
         lock: &Lock,
-        tokens: &mut Vec<FenceToken>,
+        tokens: &mut Vec<(Option<SessionId>, FenceToken)>,
         deadlines: &mut Deadlines,
     ) -> Result<(), String> {
         let mode = lock.mode();
@@ -261,9 +291,18 @@ impl LockTable {
                 );
             }
         }
-        // Readers of one run have one token; otherwise each grant has its own.
-        let own = lock.holds().map(|hold| hold.token);
-        tokens.extend(own.take(if mode == Some(Mode::Shared) { 1 } else { usize::MAX }));
+        // Readers of one run have one token; otherwise each grant has its own. What came with a slot has a token of
+        // another group, and so have readers that joined such a run. Among themselves those of one guest differ.
+        let guest = |hold: &Hold| {
+            let session = self.session_map().get(&hold.session);
+            session.and_then(|session| session.guest_of).map(|_| hold.session)
+        };
+        let own = lock.holds().map(|hold| (guest(hold), hold.token));
+        match mode {
+            Some(Mode::Shared) if self.moves().has_come() => {}
+            Some(Mode::Shared) => tokens.extend(own.take(1)),
+            _ => tokens.extend(own),
+        }
         Ok(())
     }
 

@@ -21,6 +21,7 @@ use crate::model::command::{
 use crate::model::event::Event;
 use crate::model::name::LockName;
 use crate::model::outcome::{Outcome, Rejection};
+use crate::model::rules_version::RulesVersion;
 use crate::model::slot::{MapEpoch, SlotSet};
 use crate::state::deferred::Promotion;
 use crate::state::ownership::Ownership;
@@ -39,7 +40,10 @@ impl LockTable {
     #[cold]
     fn check_slots(&self, command: &Command) -> Result<(), Rejection> {
         let unless_answered = |call: &Call, name: &LockName| {
-            if self.is_answered(call) { Ok(()) } else { self.check_name(name) }
+            if self.has_answer_for(call) { Ok(()) } else { self.check_name(name) }
+        };
+        let unless_here = |call: &Call, hold: &HoldRef| {
+            if self.may_know_hold(call, hold) { Ok(()) } else { self.check_name(&hold.name) }
         };
         match command {
             Command::Acquire(Acquire { call, name, .. })
@@ -47,10 +51,13 @@ impl LockTable {
                 unless_answered(call, name)
             }
             Command::Convert { call, hold, to, .. } => match to {
-                Mode::Shared => Ok(()),
+                Mode::Shared => unless_here(call, hold),
                 Mode::Exclusive | Mode::Permit { .. } => unless_answered(call, &hold.name),
             },
-            Command::AcquireAll(acquire) if self.is_answered(&acquire.call) => Ok(()),
+            Command::Release { call, hold }
+            | Command::Renew { call, hold, .. }
+            | Command::Proclaim { call, hold, .. } => unless_here(call, hold),
+            Command::AcquireAll(acquire) if self.has_answer_for(&acquire.call) => Ok(()),
             Command::AcquireAll(acquire) => self.check_members(acquire),
             Command::Intervene(Intervention { action, .. }) => match action {
                 // The lock may be held here, or closed by a lock delay.
@@ -75,17 +82,36 @@ impl LockTable {
             | Command::CloseSession { .. }
             | Command::Cancel { .. }
             | Command::Abandon { .. }
-            | Command::Release { .. }
-            | Command::Renew { .. }
-            | Command::Proclaim { .. }
             | Command::BeginTerm { .. }
             | Command::Tick
             | Command::EventsPublished { .. }
             | Command::AdoptRules { .. }
             | Command::AdoptPolicy(_)
             | Command::ChangeAccess(_)
-            | Command::SetOwnership { .. } => Ok(()),
+            | Command::SetOwnership { .. }
+            | Command::MoveSlots(_) => Ok(()),
         }
+    }
+
+    /// Whether the request has its answer here. One that was acknowledged may have left with the slot, since rules 10.
+    fn has_answer_for(&self, call: &Call) -> bool {
+        if self.rules() < RulesVersion::TEN {
+            return self.is_answered(call);
+        }
+        let Some(session) = self.live_session(call.session) else { return false };
+        session.answers.get(call.request).is_some()
+            || session.waits.contains(call.request)
+            || session.has_by(call.request)
+    }
+
+    /// Whether a request about a hold is answered here: the hold is here, or was. Otherwise it may have left with the
+    /// slot, since rules 10.
+    fn may_know_hold(&self, call: &Call, meant: &HoldRef) -> bool {
+        let Some(session) = self.live_session(call.session) else { return true };
+        self.rules() < RulesVersion::TEN
+            || session.answers.get(call.request).is_some()
+            || session.lost(meant.token)
+            || !matches!(self.find_meant(call, meant), Err(Rejection::NotHeld))
     }
 
     fn check_name(&self, name: &LockName) -> Result<(), Rejection> {
@@ -115,6 +141,9 @@ impl LockTable {
         slots: SlotSet,
         events: &mut Vec<Event>,
     ) -> Outcome {
+        if self.moves().is_open() {
+            return Outcome::Rejected(Rejection::MoveUnderWay);
+        }
         let before = self.ownership();
         if epoch <= before.epoch() {
             return Outcome::Rejected(Rejection::StaleEpoch { epoch: before.epoch() });

@@ -119,6 +119,17 @@ impl Hold {
         graced
     }
 
+    /// Counts its times from another moment.
+    pub(crate) fn shift_times(&mut self, shift: impl Fn(LogicalTime) -> LogicalTime) {
+        self.granted_at = shift(self.granted_at);
+        if let Some(extras) = &mut self.extras {
+            let Bounds { deadline, max_hold_end, .. } = &mut extras.bounds;
+            for time in [deadline, max_hold_end, &mut extras.since] {
+                *time = time.map(&shift);
+            }
+        }
+    }
+
     /// Enters it once more. Returns how often it has been entered again.
     pub(crate) fn reenter(&mut self) -> u32 {
         let extras = self.extras_mut();

@@ -11,6 +11,8 @@ use crate::model::event::EndReason;
 use crate::model::id::{FenceToken, PublicSessionId, RequestId, StreamId};
 use crate::model::name::{LockName, Names};
 use crate::model::outcome::Outcome;
+use crate::model::slot::MapEpoch;
+use crate::model::slot_move::MoveId;
 use crate::model::time::{LogicalTime, Span};
 use crate::state::answers::{Answers, Reply};
 use crate::state::dense_map::DenseMap;
@@ -44,6 +46,10 @@ pub(crate) struct Rest {
     pub(crate) opened_at: LogicalTime,
     /// It has ended for this reason, and some of its holds and waits are left. See `rules/teardown.rs`.
     pub(crate) ending: Option<EndReason>,
+    /// It came with slots from another group: its holds and waits were those of a session there.
+    pub(crate) guest_of: Option<MoveId>,
+    /// Holds or waits of it have left for another group, the last of them by the move of this epoch.
+    pub(crate) moved_at: Option<MapEpoch>,
     /// None of its own tokens was as low: the highest when it was opened, or below that of a run of readers
     /// which began earlier and which it joined.
     pub(crate) below_own_tokens: u64,
@@ -87,6 +93,8 @@ impl Session {
             identity: open.identity,
             opened_at: now,
             ending: None,
+            guest_of: None,
+            moved_at: None,
             below_own_tokens: last_token,
             holds: DenseMap::default(),
             hold_count: 0,

@@ -16,6 +16,7 @@ use crate::state::unfinished_snapshot::UnfinishedSnapshot;
 
 mod answer;
 mod hold;
+pub(crate) mod part;
 mod read;
 mod session;
 mod version_1;

@@ -7,6 +7,7 @@ mod access;
 mod costs;
 mod holds;
 mod locks;
+mod moves;
 mod queues;
 mod sessions;
 mod settings;
@@ -31,6 +32,7 @@ use crate::state::dense_map::DenseMap;
 use crate::state::ended_sessions::EndedSessions;
 use crate::state::freezes::Freezes;
 use crate::state::lock::Lock;
+use crate::state::moves::Moves;
 use crate::state::ownership::Ownership;
 use crate::state::session::Session;
 use crate::state::size;
@@ -65,6 +67,8 @@ pub struct LockTable {
     pub(super) access: Access,
     /// All slots before rules 7.
     pub(super) ownership: Ownership,
+    /// Empty before rules 10.
+    pub(super) moves: Moves,
     // What follows can be computed from the above, and is not in the snapshot.
     pub(super) deadlines: Deadlines,
     /// Those that have not ended.
@@ -94,6 +98,7 @@ pub struct LockTable {
     fresh_end_budget: EntryBudget,
     /// For those of sessions that are left in `ending`.
     ending_budget: EntryBudget,
+    move_budget: EntryBudget,
     compiled_grants: CompiledGrants,
 }
 
@@ -122,6 +127,7 @@ impl LockTable {
             deferred: Deferred::default(),
             access: Access::default(),
             ownership: Ownership::default(),
+            moves: Moves::default(),
             compiled_grants: CompiledGrants::default(),
             deadlines: Deadlines::default(),
             public_ids: BTreeSet::new(),
@@ -140,6 +146,7 @@ impl LockTable {
             promotion_budget: EntryBudget::UNUSED,
             fresh_end_budget: EntryBudget::UNUSED,
             ending_budget: EntryBudget::UNUSED,
+            move_budget: EntryBudget::UNUSED,
         }
     }
 
@@ -211,7 +218,7 @@ impl LockTable {
         let sessions: u64 = self.sessions.values().map(|session| session.size_bytes()).sum();
         let locks: u64 = self.locks.keys().map(size::of_lock).sum();
         let permits: u64 = self.permits.keys().map(size::of_lock).sum();
-        sessions + locks + permits
+        sessions + locks + permits + self.moves.bytes()
     }
 
     /// What the session holds, counted again.
@@ -239,6 +246,11 @@ impl LockTable {
         &self.ownership
     }
 
+    /// The moves of slots from and to the group.
+    pub fn moves(&self) -> &Moves {
+        &self.moves
+    }
+
     /// The rules that the table follows.
     pub fn rules(&self) -> RulesVersion {
         self.rules
@@ -255,10 +267,12 @@ impl LockTable {
     }
 
     /// The earliest of all deadlines: when the leader should write a [`Command::Tick`](crate::Command::Tick).
-    /// Promotions and ended sessions that are left for later go on with any entry, so a tick is due at once for them.
+    /// Promotions, ended sessions and moves that are left for later go on with any entry, so a tick is due at once for
+    /// them.
     pub fn next_deadline(&self) -> Option<LogicalTime> {
         let reopening = self.closed.first().map(|(until, _)| *until);
-        let is_work_left = !self.deferred.is_empty() || !self.ending.is_empty();
+        let is_work_left =
+            !self.deferred.is_empty() || !self.ending.is_empty() || self.moves.has_work();
         let deferred = is_work_left.then_some(self.now);
         let all = [self.deadlines.first(), reopening, self.freezes.first_end(), deferred];
         all.into_iter().flatten().min()

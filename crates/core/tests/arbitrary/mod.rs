@@ -49,7 +49,7 @@ pub(crate) fn command() -> impl Strategy<Value = Command> {
         2 => (0_u64..40, 0_u64..400, 0_u64..4).prop_map(|(through, index, term)| {
             Command::EventsPublished { through, index: LogIndex(index), term }
         }),
-        1 => prop_oneof![Just(RulesVersion::ONE), Just(RulesVersion::TWO), Just(RulesVersion::THREE), Just(RulesVersion::FOUR), Just(RulesVersion::FIVE), Just(RulesVersion::SIX), Just(RulesVersion::SEVEN), Just(RulesVersion::EIGHT), Just(RulesVersion::NINE)]
+        1 => prop_oneof![Just(RulesVersion::ONE), Just(RulesVersion::TWO), Just(RulesVersion::THREE), Just(RulesVersion::FOUR), Just(RulesVersion::FIVE), Just(RulesVersion::SIX), Just(RulesVersion::SEVEN), Just(RulesVersion::EIGHT), Just(RulesVersion::NINE), Just(RulesVersion::TEN)]
             .prop_map(|version| Command::AdoptRules { version }),
         3 => change_of_access().prop_map(Command::ChangeAccess),
         3 => proptest::collection::vec(change_of_access(), 0..6)

@@ -7,9 +7,10 @@ use holdfast_core::command::{
     AcquireAll, Action, HoldRef, Intervention, Member, Mode, OpenSession, Policy, Terms,
 };
 use holdfast_core::{
-    AccessChange, ActorId, ChangeAccess, Command, FenceToken, Identity, Limits, LockTable,
-    LogIndex, LogicalTime, MapEpoch, Principal, PublicSessionId, Quota, QuotaSubject, RequestId,
-    RoleName, Slot, SlotSet, Span, StreamId,
+    AccessChange, ActorId, ChangeAccess, Command, FenceToken, GroupNumber, Identity, Limits,
+    LockTable, LogIndex, LogicalTime, MapEpoch, MoveId, MoveStep, NextStep, Principal,
+    PublicSessionId, Quota, QuotaSubject, RequestId, RoleName, Slot, SlotSet, Span, StreamId,
+    next_step,
 };
 
 use crate::world::{World, lock_name};
@@ -51,6 +52,15 @@ fn run(world: &mut World, line: &str, output: &mut String) {
         "administrator" => administrator_command(words[1], words[2], &arguments),
         "published" => published(words[1], &arguments),
         "own" => own(words[1], &arguments),
+        "group" => {
+            world.go_to_group(words[1].parse().unwrap());
+            return writeln!(output, "in group {}", world.group).unwrap();
+        }
+        "seal" => seal(world, words[1], &arguments),
+        "step" => match step(world, &words[1..], &arguments, output) {
+            Some(command) => command,
+            None => return,
+        },
         "slot" => {
             let slot = Slot::of(words[1]);
             return writeln!(output, "{} is in slot {slot}", words[1]).unwrap();
@@ -85,6 +95,70 @@ fn own(which: &str, arguments: &Arguments<'_>) -> Command {
     let names = arguments.text("but").into_iter().flat_map(|names| names.split(','));
     names.for_each(|name| slots.remove(Slot::of(name)));
     Command::SetOwnership { epoch: MapEpoch(arguments.number("epoch").expect("epoch=N")), slots }
+}
+
+/// `seal wallet,keys to=2 epoch=5`: the present group gives the slots of these names to group 2.
+fn seal(world: &mut World, names: &str, arguments: &Arguments<'_>) -> Command {
+    let number = |key| arguments.number(key).expect("to=N epoch=N");
+    let id = MoveId { source: GroupNumber(world.group), epoch: MapEpoch(number("epoch")) };
+    world.moves.push(id);
+    let slots = names.split(',').map(Slot::of).collect();
+    Command::from(MoveStep::Seal { id, target: GroupNumber(number("to")), slots })
+}
+
+/// `step epoch=6` or `step abort epoch=6`: what the move out of the present group needs next. The story goes on in the
+/// group of that step; then it comes back.
+fn step(
+    world: &mut World,
+    words: &[&str],
+    arguments: &Arguments<'_>,
+    output: &mut String,
+) -> Option<Command> {
+    let epoch = MapEpoch(arguments.number("epoch").expect("epoch=N"));
+    let Some(outgoing) = world.table.moves().outgoing() else {
+        writeln!(output, "nothing moves").unwrap();
+        return None;
+    };
+    let target = outgoing.target().0;
+    let next = match world.table_of(target) {
+        Some(table) => next_step(&world.table, table, epoch, words.contains(&"abort")),
+        None => panic!("there is no group {target} yet"),
+    };
+    let source = world.group;
+    match next {
+        NextStep::Nothing | NextStep::Wait => {
+            writeln!(output, "the source is at work").unwrap();
+            None
+        }
+        NextStep::ToSource(step) => {
+            writeln!(output, "group {source}: {}", step_text(&step)).unwrap();
+            Some(Command::from(step))
+        }
+        NextStep::ToTarget(step) => {
+            writeln!(output, "group {target}: {}", step_text(&step)).unwrap();
+            world.go_to_group(target);
+            let outcome = world.apply(Command::from(step));
+            writeln!(output, "{}", outcome_text(&outcome)).unwrap();
+            for event in &world.events {
+                writeln!(output, "  {}", event_text(world, event)).unwrap();
+            }
+            world.go_to_group(source);
+            None
+        }
+    }
+}
+
+fn step_text(step: &MoveStep) -> String {
+    match step {
+        MoveStep::Seal { .. } => "seal".to_owned(),
+        MoveStep::Adopt { part, .. } => format!("adopt part {part}"),
+        MoveStep::Commit { parts, last_token, .. } => {
+            format!("commit {parts} parts, tokens after {last_token}")
+        }
+        MoveStep::Abort { .. } => "abort".to_owned(),
+        MoveStep::Return { .. } => "return".to_owned(),
+        MoveStep::Forget { .. } => "forget".to_owned(),
+    }
 }
 
 fn session_command(

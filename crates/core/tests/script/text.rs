@@ -98,6 +98,12 @@ pub(super) fn event_text(world: &World, event: &Event) -> String {
         Event::OwnershipChanged { epoch, slots } => {
             format!("the group owns {} slots at epoch {epoch}", slots.len())
         }
+        Event::HoldMovedIn { name, session, request, token, mode, .. } => format!(
+            "{} #{} has come with {name}{}: token {token}",
+            world.name_of(*session),
+            request.0,
+            mode_text(*mode)
+        ),
         Event::SessionOpened { session, .. } => {
             format!("{}'s session begins", world.name_of(*session))
         }

@@ -4,13 +4,17 @@
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+use std::collections::BTreeMap;
+
 use holdfast_core::command::{Acquire, Call, HoldRef, Mode, OpenSession, Owner, Policy, Terms};
 use holdfast_core::{
     ActorId, Command, Event, FenceToken, Limits, LockName, LockTable, LogIndex, LogicalTime,
-    Outcome, PublicSessionId, RequestId, RulesVersion, SessionId, Span, StreamId,
+    MapEpoch, MoveId, Outcome, PublicSessionId, RequestId, RulesVersion, SessionId, SlotSet, Span,
+    StreamId,
 };
 
 pub(crate) struct World {
+    /// Of the group that the story is about at present.
     pub(crate) table: LockTable,
     pub(crate) limits: Limits,
     pub(crate) now: LogicalTime,
@@ -18,6 +22,12 @@ pub(crate) struct World {
     pub(crate) events: Vec<Event>,
     index: u64,
     names: Vec<String>,
+    /// The number of the present group.
+    pub(crate) group: u64,
+    /// The other groups of the story, with the index of the last entry of each.
+    others: BTreeMap<u64, (LockTable, u64)>,
+    /// The moves of slots so far.
+    pub(crate) moves: Vec<MoveId>,
 }
 
 impl World {
@@ -33,6 +43,9 @@ impl World {
             events: Vec::new(),
             index: 0,
             names: Vec::new(),
+            group: 1,
+            others: BTreeMap::new(),
+            moves: Vec::new(),
         }
     }
 
@@ -49,7 +62,31 @@ impl World {
         self
     }
 
+    /// The story goes on in this group. A new one owns no slot.
+    pub(crate) fn go_to_group(&mut self, number: u64) {
+        let (table, index) = self.others.remove(&number).unwrap_or_else(|| {
+            let mut table = LockTable::with_rules(self.limits.clone(), self.table.rules());
+            let own = Command::SetOwnership { epoch: MapEpoch(1), slots: SlotSet::empty() };
+            table.apply(LogIndex(1), self.now, own, &mut Vec::new());
+            (table, 1)
+        });
+        let before = std::mem::replace(&mut self.table, table);
+        self.others.insert(self.group, (before, self.index));
+        (self.group, self.index) = (number, index);
+    }
+
+    /// The table of another group.
+    pub(crate) fn table_of(&self, number: u64) -> Option<&LockTable> {
+        self.others.get(&number).map(|(table, _)| table)
+    }
+
+    /// `alice@2` is the guest of alice by the move of epoch 2.
     pub(crate) fn session(&mut self, name: &str) -> SessionId {
+        if let Some((name, epoch)) = name.rsplit_once('@') {
+            let epoch = MapEpoch(epoch.parse().unwrap());
+            let id = self.moves.iter().find(|id| id.epoch == epoch).copied().unwrap();
+            return id.guest(self.session(name));
+        }
         if !self.names.iter().any(|known| known == name) {
             self.names.push(name.to_owned());
         }
@@ -57,8 +94,16 @@ impl World {
         SessionId(position as u128 + 1)
     }
 
-    pub(crate) fn name_of(&self, session: SessionId) -> &str {
-        &self.names[session.0 as usize - 1]
+    pub(crate) fn name_of(&self, session: SessionId) -> String {
+        if let Some(name) = usize::try_from(session.0).ok().and_then(|it| self.names.get(it - 1)) {
+            return name.clone();
+        }
+        let guests = self.moves.iter().flat_map(|id| {
+            let sessions = (1..=self.names.len() as u128).map(SessionId);
+            sessions.map(|of| (id.guest(of), of, id.epoch))
+        });
+        let (_, of, epoch) = guests.into_iter().find(|(guest, ..)| *guest == session).unwrap();
+        format!("{}@{epoch}", self.name_of(of))
     }
 
     pub(crate) fn call(&mut self, name: &str, request: u64) -> Call {

@@ -241,6 +241,7 @@ fn notify_streams<H: Host>(
         | Event::AccessChanged { .. }
         | Event::PolicyAdopted { .. }
         | Event::OwnershipChanged { .. }
+        | Event::HoldMovedIn { .. }
         | Event::Thawed { .. } => {}
     }
 }

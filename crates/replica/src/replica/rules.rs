@@ -13,7 +13,8 @@ use crate::effect::{Effect, Ticket};
 use crate::id::NodeId;
 
 /// The rules, and the first format of log entries that includes them; the newest first.
-const RULES_SINCE: [(RulesVersion, u32); 8] = [
+const RULES_SINCE: [(RulesVersion, u32); 9] = [
+    (RulesVersion::TEN, 11),
     (RulesVersion::NINE, 10),
     (RulesVersion::EIGHT, 9),
     (RulesVersion::SEVEN, 8),

@@ -131,7 +131,9 @@ impl EventView<'_> {
                 detail: format!("the policy has generation {generation}"),
                 ..of_kind(EventKind::Unspecified)
             },
-            Event::OwnershipChanged { .. } => of_kind(EventKind::Unspecified),
+            Event::OwnershipChanged { .. } | Event::HoldMovedIn { .. } => {
+                of_kind(EventKind::Unspecified)
+            }
             Event::Thawed { prefix } => {
                 EventView { names: NamesView::One(prefix), ..of_kind(EventKind::Thawed) }
             }
@@ -219,7 +221,8 @@ pub(crate) fn kind(event: &Event) -> i32 {
         Event::AccessChanged { .. } => EventKind::AccessChanged,
         Event::SessionEnding { .. }
         | Event::PolicyAdopted { .. }
-        | Event::OwnershipChanged { .. } => EventKind::Unspecified,
+        | Event::OwnershipChanged { .. }
+        | Event::HoldMovedIn { .. } => EventKind::Unspecified,
         Event::Intervened(intervention) => match &intervention.action {
             Action::Freeze { .. } => EventKind::Frozen,
             _ => EventKind::Intervened,
@@ -279,6 +282,8 @@ fn ended_kind(reason: EndReason) -> EventKind {
         EndReason::Broken => EventKind::Broken,
         EndReason::Killed => EventKind::Killed,
         EndReason::Transferred => EventKind::Transferred,
+        // No kind of its own yet: no server proposes a move of slots.
+        EndReason::Moved => EventKind::Unspecified,
     }
 }
 

@@ -100,7 +100,8 @@ impl Kind {
             | Command::AdoptRules { .. }
             | Command::AdoptPolicy(_)
             | Command::ChangeAccess(_)
-            | Command::SetOwnership { .. } => Kind::Internal,
+            | Command::SetOwnership { .. }
+            | Command::MoveSlots(_) => Kind::Internal,
         }
     }
 }

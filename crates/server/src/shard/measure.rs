@@ -121,6 +121,7 @@ pub(super) fn event(metrics: &Metrics, at: LogicalTime, event: &Event) {
         | Event::AccessChanged { .. }
         | Event::PolicyAdopted { .. }
         | Event::OwnershipChanged { .. }
+        | Event::HoldMovedIn { .. }
         | Event::Thawed { .. } => {}
     }
 }

@@ -90,7 +90,8 @@ pub fn check(history: &Evidence<'_>) -> Vec<Violation> {
                     }
                     continue;
                 }
-                Event::Granted { name, session, request, token, .. } => {
+                Event::Granted { name, session, request, token, .. }
+                | Event::HoldMovedIn { name, session, request, token, .. } => {
                     if !living.contains_key(session) {
                         findings.add(format!(
                             "{name} was granted under {token} at index {index} to {}, which had ended",

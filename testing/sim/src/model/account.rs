@@ -245,6 +245,7 @@ impl Account {
             Event::AccessChanged { .. } => return Err(String::from("the policy was changed")),
             Event::PolicyAdopted { .. } => return Err(String::from("a policy was adopted")),
             Event::OwnershipChanged { .. } => return Err(String::from("slots were taken")),
+            Event::HoldMovedIn { .. } => return Err(String::from("slots have come")),
             // The sessions of the model are small.
             Event::SessionEnding { .. } => return Err(String::from("a session ends in parts")),
             Event::Refused { .. } | Event::Proclaimed { .. } => {}

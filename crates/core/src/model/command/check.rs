@@ -75,7 +75,8 @@ impl Command {
             | Command::EventsPublished { .. }
             | Command::AdoptRules { .. }
             | Command::AdoptPolicy(_)
-            | Command::SetOwnership { .. } => Ok(()),
+            | Command::SetOwnership { .. }
+            | Command::MoveSlots(_) => Ok(()),
             Command::ChangeAccess(change) => check_change_of_access(change, limits),
         }
     }
@@ -84,6 +85,7 @@ impl Command {
     /// command. A leader proposes to adopt a version only when every member can read its log entries.
     pub fn rules_needed(&self) -> RulesVersion {
         match self {
+            Command::MoveSlots(_) => RulesVersion::TEN,
             Command::AdoptPolicy(_) => RulesVersion::NINE,
             Command::SetOwnership { .. } => RulesVersion::SEVEN,
             Command::Intervene(Intervention { identity: Some(_), .. }) => RulesVersion::FIVE,
@@ -186,7 +188,8 @@ impl Command {
             | Command::AdoptRules { .. }
             | Command::AdoptPolicy(_)
             | Command::ChangeAccess(_)
-            | Command::SetOwnership { .. } => None,
+            | Command::SetOwnership { .. }
+            | Command::MoveSlots(_) => None,
         }
     }
 }

@@ -17,6 +17,7 @@ use crate::model::id::{
 };
 use crate::model::rules_version::RulesVersion;
 use crate::model::slot::{MapEpoch, SlotSet};
+use crate::model::slot_move::MoveStep;
 use crate::model::time::{LogicalTime, Span};
 
 const OPEN_SESSION: u8 = 1;
@@ -49,6 +50,7 @@ const INTERVENE_AS: u8 = 23;
 const CHANGE_ACCESS_AS: u8 = 24;
 const SET_OWNERSHIP: u8 = 25;
 const ADOPT_POLICY: u8 = 26;
+const MOVE_SLOTS: u8 = 27;
 
 impl Command {
     pub(crate) fn encode(&self, sink: &mut impl Sink) {
@@ -161,6 +163,10 @@ impl Command {
                 sink.varint(epoch.0);
                 slots.write(sink);
             }
+            Command::MoveSlots(step) => {
+                sink.u8(MOVE_SLOTS);
+                step.write(sink);
+            }
         }
     }
 
@@ -258,6 +264,7 @@ impl Command {
             ADOPT_POLICY if version >= 10 => {
                 Command::AdoptPolicy(Box::new(Access::read(reader, RulesVersion::NINE)?))
             }
+            MOVE_SLOTS if version >= 11 => Command::MoveSlots(Box::new(MoveStep::read(reader)?)),
             tag => return Err(DecodeError::UnknownTag { what: "command", tag }),
         })
     }

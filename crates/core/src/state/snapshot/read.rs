@@ -19,6 +19,7 @@ use crate::state::ended_sessions::End;
 use crate::state::freezes::Freeze;
 use crate::state::hold::Hold;
 use crate::state::lock::Lock;
+use crate::state::moves::Moves;
 use crate::state::ownership::Ownership;
 use crate::state::queue::{Ticket, Waiter};
 use crate::state::table::LockTable;
@@ -51,6 +52,9 @@ impl LockTable {
         }
         if self.rules >= RulesVersion::SEVEN {
             self.ownership = Ownership::read(reader)?;
+        }
+        if self.rules >= RulesVersion::TEN {
+            self.moves = Moves::read(reader)?;
         }
         let mut waits = Vec::new();
         while reader.bool("list of sessions")? {
@@ -165,6 +169,11 @@ impl LockTable {
         }
         if session.ending.is_some() && self.rules < RulesVersion::EIGHT {
             let what = String::from("a session is ending before the rules know of that");
+            return Err(DecodeError::Inconsistent(what));
+        }
+        let has_moved = session.guest_of.is_some() || session.moved_at.is_some();
+        if has_moved && self.rules < RulesVersion::TEN {
+            let what = String::from("a session has moved before the rules know of that");
             return Err(DecodeError::Inconsistent(what));
         }
         self.identified_sessions += usize::from(session.identity.is_some());

@@ -8,6 +8,8 @@ use crate::model::codec::{DecodeError, Reader, Sink, in_order};
 use crate::model::command::{OpenSession, Owner};
 use crate::model::event::EndReason;
 use crate::model::id::{FenceToken, PublicSessionId, RequestId, SessionId, StreamId};
+use crate::model::slot::MapEpoch;
+use crate::model::slot_move::MoveId;
 use crate::model::time::{LogicalTime, Span};
 use crate::state::answers::Answers;
 use crate::state::session::Session;
@@ -18,7 +20,11 @@ const LOST_SHARED: u8 = 2;
 const HAS_IDENTITY: u8 = 4;
 /// Added as well: it has ended, and the reason follows that.
 const IS_ENDING: u8 = 8;
-const FLAGS_MAX: u8 = 15;
+/// Added as well: the move by which it came follows that.
+const IS_GUEST: u8 = 16;
+/// Added as well: the epoch of the last move that took something of it follows that.
+const HAS_MOVED: u8 = 32;
+const FLAGS_MAX: u8 = 63;
 
 /// Why sessions end, by the codes of the reasons.
 const REASONS: [EndReason; 4] =
@@ -34,7 +40,8 @@ fn code_of(reason: EndReason) -> u8 {
         | EndReason::SessionExpired
         | EndReason::Broken
         | EndReason::Wounded
-        | EndReason::Transferred => 0,
+        | EndReason::Transferred
+        | EndReason::Moved => 0,
     }
 }
 
@@ -52,6 +59,8 @@ pub(super) fn write(session: &Session, sink: &mut impl Sink) {
     flags |= if lost_shared { LOST_SHARED } else { 0 };
     flags |= if session.identity.is_some() { HAS_IDENTITY } else { 0 };
     flags |= if session.ending.is_some() { IS_ENDING } else { 0 };
+    flags |= if session.guest_of.is_some() { IS_GUEST } else { 0 };
+    flags |= if session.moved_at.is_some() { HAS_MOVED } else { 0 };
     sink.u8(flags);
     sink.u8(u8::from(session.graced));
     sink.u8(u8::from(session.lingering));
@@ -71,6 +80,12 @@ pub(super) fn write(session: &Session, sink: &mut impl Sink) {
     }
     if let Some(reason) = session.ending {
         sink.u8(code_of(reason));
+    }
+    if let Some(id) = session.guest_of {
+        id.write(sink);
+    }
+    if let Some(epoch) = session.moved_at {
+        sink.varint(epoch.0);
     }
     sink.varint(session.answers.acked_through().0);
     sink.count(session.answers.len());
@@ -127,6 +142,12 @@ pub(super) fn read(reader: &mut Reader<'_>, version: u8) -> Result<Session, Deco
         let reason = REASONS.get(usize::from(tag));
         let unknown = DecodeError::UnknownTag { what: "reason of a session's end", tag };
         session.ending = Some(*reason.ok_or(unknown)?);
+    }
+    if flags & IS_GUEST != 0 {
+        session.guest_of = Some(MoveId::read(reader)?);
+    }
+    if flags & HAS_MOVED != 0 {
+        session.moved_at = Some(MapEpoch(reader.varint()?));
     }
     session.answers = Answers::restored(RequestId(reader.varint()?));
     let mut last = None;

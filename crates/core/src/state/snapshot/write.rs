@@ -90,6 +90,9 @@ impl LockTable {
         if self.rules >= RulesVersion::SEVEN {
             self.ownership.write(sink);
         }
+        if self.rules >= RulesVersion::TEN {
+            self.moves.write(sink);
+        }
     }
 
     fn write_deferred(&self, sink: &mut impl Sink) {

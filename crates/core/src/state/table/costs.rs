@@ -49,6 +49,7 @@ impl LockTable {
     pub fn renew_budgets_of_deferred_work(&mut self) {
         self.promotion_budget = EntryBudget::UNUSED;
         self.ending_budget = EntryBudget::UNUSED;
+        self.move_budget = EntryBudget::UNUSED;
     }
 
     /// What the promotions of this entry may still cost.
@@ -72,6 +73,15 @@ impl LockTable {
     pub(crate) fn spend_ending_parts(&mut self, parts: usize) {
         let left = self.ending_parts_left().saturating_sub(parts);
         self.ending_budget.set_left(self.entry(), left);
+    }
+
+    /// What moves of slots may still cost in this entry.
+    pub(crate) fn move_steps(&self) -> usize {
+        self.move_budget.left(self.entry(), self.limits.move_steps_max)
+    }
+
+    pub(crate) fn set_move_steps(&mut self, left: usize) {
+        self.move_budget.set_left(self.entry(), left);
     }
 
     pub(crate) fn spend_promotion_steps(&mut self, steps: usize) {

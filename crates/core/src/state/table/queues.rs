@@ -36,6 +36,25 @@ impl LockTable {
         })
     }
 
+    /// Takes the place that it had in the queue of another table, or the last one if that is taken.
+    pub(crate) fn enqueue_at(
+        &mut self,
+        name: &LockName,
+        waiter: Waiter,
+        ticket: Ticket,
+    ) -> (LockName, Ticket) {
+        self.waiter_count += 1;
+        self.count_taken(waiter.session, name, Used::PLACE);
+        self.change_or_add_lock(name, |name, lock| {
+            let queue = lock.queue_mut();
+            if queue.get(ticket).is_some() {
+                return (name.clone(), queue.push(waiter));
+            }
+            queue.insert(ticket, waiter);
+            (name.clone(), ticket)
+        })
+    }
+
     /// Adds a wait whose queue places are taken already.
     pub(crate) fn add_wait(&mut self, id: SessionId, request: RequestId, wait: Wait) {
         let actor = (id, wait.actor);

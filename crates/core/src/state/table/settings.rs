@@ -10,6 +10,7 @@ use crate::model::rules_version::RulesVersion;
 use crate::model::table_limits::TableLimits;
 use crate::state::deferred::Deferred;
 use crate::state::freezes::Freeze;
+use crate::state::moves::Moves;
 use crate::state::ownership::Ownership;
 use crate::state::size;
 use crate::state::table::LockTable;
@@ -78,13 +79,15 @@ impl LockTable {
         }
     }
 
-    /// Tokens and log indexes go on from these, if they are higher. What was published and what was deferred is
-    /// forgotten.
+    /// Tokens and log indexes go on from these, if they are higher. What was published, what was deferred and moves of
+    /// slots are forgotten.
     pub(crate) fn leap_to(&mut self, token: u64, index: LogIndex) {
         self.last_token = self.last_token.max(token);
         self.applied_index = self.applied_index.max(index);
         self.publication = None;
         self.deferred = Deferred::default();
+        // No step of a move gets into the new log.
+        self.change_moves(|moves| *moves = Moves::default());
     }
 
     /// A token as no table would count it.

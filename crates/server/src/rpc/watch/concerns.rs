@@ -23,7 +23,8 @@ pub(super) fn concerns(event: &Event, watched: &Scope) -> bool {
         // For no client.
         Event::SessionEnding { .. }
         | Event::PolicyAdopted { .. }
-        | Event::OwnershipChanged { .. } => false,
+        | Event::OwnershipChanged { .. }
+        | Event::HoldMovedIn { .. } => false,
         // The grant is told by itself.
         Event::WaitEnded { outcome: Outcome::Granted(_) | Outcome::GrantedAll(_), .. } => false,
         Event::Refused { names, .. } | Event::WaitEnded { names, .. } => {

@@ -151,6 +151,7 @@ fn approximate_bytes(event: &Event) -> usize {
         | Event::SessionEnding { .. }
         | Event::PolicyAdopted { .. }
         | Event::OwnershipChanged { .. }
+        | Event::HoldMovedIn { .. }
         | Event::Thawed { .. } => 0,
     };
     WITHOUT_TEXTS + texts

@@ -86,6 +86,7 @@ impl SnapshotExtent {
             | Event::AccessChanged { .. }
             | Event::PolicyAdopted { .. }
             | Event::OwnershipChanged { .. }
+            | Event::HoldMovedIn { .. }
             | Event::Thawed { .. } => index <= self.start().index,
         }
     }
