@@ -10,7 +10,7 @@ from holdfast._core import answers, lease
 from holdfast._core.denials import Denials
 from holdfast._core.in_flight import InFlight
 from holdfast._core.lease import Leases
-from holdfast._core.state import State
+from holdfast._core.state import State, Welcomed
 from holdfast._security import Security
 
 
@@ -74,9 +74,17 @@ def forget_position() -> None:
     opening = watching._Feed._open
 
     def opened(feed: Any, request: Any) -> None:
-        opening(feed, {**request, "after": None, **({"without_snapshot": True} if "prefix" in request else {})})
+        asked = {**request, "after": None}
+        if "prefix" in request:
+            asked.update(after_groups=None, without_snapshot=True)
+        opening(feed, asked)
 
     setattr(watching._Feed, "_open", opened)  # noqa: B010
+
+
+def ignore_map() -> None:
+    """The library knows one group, as older ones do."""
+    setattr(State, "learn_map", lambda state, _: state.outputs.append(Welcomed(None)))  # noqa: B010
 
 
 def trust_any_node() -> None:
@@ -131,6 +139,7 @@ MODES: Dict[str, Callable[[], None]] = {
     "chatty": chatty,
     "count-failures": count_failures,
     "forget-position": forget_position,
+    "ignore-map": ignore_map,
     "trust-any-node": trust_any_node,
     "ignore-members": ignore_members,
     "credential-once": credential_once,

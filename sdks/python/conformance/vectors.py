@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable, Dict
 
 from holdfast._core.endpoints import Endpoints
+from holdfast._core.groups import slot_of
 from holdfast._core.lease import MS, Leases
 from holdfast.errors import FenceRefused, InvalidEndpoints
 from holdfast.fence import HighWaterMark, admit
@@ -67,7 +68,16 @@ def _endpoints(case: Case) -> Case:
         return {"error": invalid.kind, "part": invalid.part}
 
 
-_KINDS: Dict[str, Callable[[Case], Case]] = {"lease": _lease, "fence": _fence, "endpoints": _endpoints}
+def _slots(case: Case) -> Case:
+    return {"slot": slot_of(case["name"])}
+
+
+_KINDS: Dict[str, Callable[[Case], Case]] = {
+    "lease": _lease,
+    "fence": _fence,
+    "endpoints": _endpoints,
+    "slots": _slots,
+}
 
 
 def answer(kind: str, case: Case) -> Case:

@@ -304,8 +304,8 @@ def test_a_traceparent_is_asked_for_at_each_request(holdfast_server: Server) -> 
 
     with holdfast.Client(holdfast_server.endpoint, traceparent=traceparent) as client:
         entries: List[Any] = []
-        start = client._engine.start
-        client._engine.start = lambda entry, *rest: (entries.append(entry), start(entry, *rest))[1]  # type: ignore
+        start = client._sessions.root.start
+        client._sessions.root.start = lambda entry, *rest: (entries.append(entry), start(entry, *rest))[1]  # type: ignore
         with client.lock("traced"), client.lock("traced too", traceparent=span[:-1] + "0"):
             pass
     assert asked == [threading.current_thread().name], "a request that has its own is not asked for"

@@ -61,7 +61,7 @@ def test_no_thread_is_left_behind_by_a_client_that_never_had_a_session() -> None
     client = holdfast.Client("127.0.0.1:1")
     with pytest.raises(holdfast.Unavailable):
         client.lock("a").acquire()
-    thread = client._engine._thread
+    thread = client._sessions.root._thread
     client.close()
     assert thread is not None
     thread.join(10)
@@ -78,7 +78,7 @@ def test_a_thread_that_fails_loses_its_locks_and_says_so(
         raise ZeroDivisionError
 
     monkeypatch.setattr(Session, "handle_timeout", fail)
-    holdfast_client._engine._wake()
+    holdfast_client._sessions.root._wake()
     assert guard.wait_lost(10) == "session_closed"
     assert "its locks are lost" in caplog.text
     with holdfast_client.lock("another") as other:

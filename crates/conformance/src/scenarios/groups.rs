@@ -10,9 +10,7 @@ use serde_json::json;
 
 use super::idle::{BYTES_OF_A_HEARTBEAT, PIECES_OF_A_HEARTBEAT, sent};
 use super::locks::{TTL, why};
-use super::watching::{
-    SeenEvent, begin_watch, next_events, read_snapshot, take_and_release,
-};
+use super::watching::{SeenEvent, begin_watch, next_events, read_snapshot, take_and_release};
 use crate::audit::Event;
 use crate::cluster::GROUPS;
 use crate::driver::Pending;
@@ -169,9 +167,6 @@ pub(super) async fn acquire_all(stage: &mut Stage<'_>) -> Checked {
         let names: Vec<String> = names.iter().map(|name| stage.name(name)).collect();
         json!({"op": "acquire_all", "client": "c", "names": names, "as": guard})
     };
-    // The session in the group of the last one exists, and is refused all the same.
-    stage.acquire(json!({"client": "c", "name": tagged[0], "as": "first"})).await?;
-    stage.release("first", "released").await?;
     let before = settled(stage).await?;
     let error = stage.driver.err(request(&apart[..], "apart"), "rejected").await?;
     let is_right = error["reason"] == "several_groups" && error["retryable"] == false;
@@ -320,11 +315,15 @@ pub(super) async fn efficiency(stage: &mut Stage<'_>) -> Checked {
     stage.acquire(json!({"client": "c", "name": ordinary})).await?;
     let holder = sessions_of(stage, &[ordinary]).await?;
     ensure(only(&holder)? == session, || {
-        format!("{holder:?} has an ordinary lock of the root group, and {session} one of the efficiency tier")
+        format!(
+            "{holder:?} has an ordinary lock of the root group, and {session} one of the efficiency tier"
+        )
     })?;
     let groups = groups_of(stage, &session);
     ensure(groups == BTreeSet::from([1]), || {
-        format!("locks of the efficiency tier need a session in the root group, and not in {groups:?}")
+        format!(
+            "locks of the efficiency tier need a session in the root group, and not in {groups:?}"
+        )
     })?;
     stage.close("c").await
 }

@@ -200,10 +200,7 @@ async fn read_changes(stage: &Stage<'_>, watch: &str, expected: &[Value]) -> Che
 }
 
 /// The rival takes a lock and gives it back. Returns what a watch must tell.
-pub(super) async fn take_and_release(
-    stage: &Stage<'_>,
-    name: &str,
-) -> Checked<Vec<SeenEvent>> {
+pub(super) async fn take_and_release(stage: &Stage<'_>, name: &str) -> Checked<Vec<SeenEvent>> {
     let name = stage.name(name);
     let guard = stage.rival.lock(&name).acquire().await.map_err(broken)?;
     let token = guard.token().map_err(broken)?.to_string();

@@ -17,23 +17,23 @@ import logging
 import os
 import queue
 import random
-import secrets
 import select
 import socket
 import threading
 import weakref
 from collections import deque
-from typing import Any, Callable, Deque, List, Optional
+from typing import Any, Callable, Deque, List, NamedTuple, Optional
 
 from . import _clock
 from ._connection import Connection, dial
 from ._core.endpoints import Endpoints
+from ._core.groups import ROOT, GroupMap
 from ._core.hold import Hold
 from ._core.lease import MS
 from ._core.pacing import HandshakePatience
 from ._core.requests import WAITING_KINDS, Entry
 from ._core.session import Session
-from ._core.state import Completed, Connect, Disconnect, Ended, Queued
+from ._core.state import Completed, Connect, Disconnect, Ended, Queued, Welcomed
 from ._security import Denied, Security
 from ._wire import Message
 from .errors import Closed, Lost, Unavailable
@@ -43,13 +43,12 @@ _log = logging.getLogger("holdfast")
 #: A node of which nothing came for so long, though it owes an answer, is asked whether it is there, and then left.
 _PING_AFTER = 2_000 * MS
 _FOR_EVER = 1 << 62
-PLAIN = Security()
 
 
 class Call:
     """A request of a program, until it has its outcome."""
 
-    __slots__ = ("_done", "number", "on_done", "on_queued", "outcome")
+    __slots__ = ("_done", "engine", "number", "on_done", "on_queued", "outcome", "routed")
 
     def __init__(
         self,
@@ -57,6 +56,9 @@ class Call:
         on_queued: Optional[Callable[[int], None]] = None,
     ) -> None:
         self.number = 0
+        #: The session that was asked last, and what follows a refusal to another one; of requests for new locks.
+        self.engine: Optional[Engine] = None
+        self.routed: Any = None
         self.outcome: Any = None
         self.on_done = on_done
         self.on_queued = on_queued
@@ -74,10 +76,27 @@ class Call:
         self._done.acquire()
         return self.result()
 
+    def await_outcome(self) -> Any:
+        """The outcome, or the error."""
+        self._done.acquire()
+        return self.outcome
+
     def result(self) -> Any:
         if isinstance(self.outcome, BaseException):
             raise self.outcome
         return self.outcome
+
+
+class Options(NamedTuple):
+    """What all sessions of a client have in common."""
+
+    settings: Message
+    #: In nanoseconds.
+    request_timeout: int
+    security: Security
+    handshake_patience: HandshakePatience
+    #: Takes what a welcome has told of the groups.
+    learn: Callable[[Optional[GroupMap]], None]
 
 
 class Epoch:
@@ -87,25 +106,13 @@ class Epoch:
 
 
 class Engine:
+    """The session in one group, which is opened when a request needs it."""
+
     def __init__(
-        self,
-        endpoints: str,
-        settings: Message,
-        request_timeout: float,
-        discover: bool,
-        security: Security = PLAIN,
-        traceparent: Optional[Callable[[], str]] = None,
+        self, group: int, endpoints: Callable[[], Endpoints], new_session_id: Callable[[], str], options: Options
     ) -> None:
-        _refuse_patched_threads()
-        # To find mistakes at once, and not in the thread.
-        Endpoints(endpoints)
-        self._endpoints, self._discover = endpoints, discover
-        self._security = security.check()
-        self._traceparent = traceparent
-        #: Shared by all connections of this client.
-        self.handshake_patience = HandshakePatience(settings["ttl_ms"] * MS)
-        self._settings = settings
-        self._request_timeout = int(request_timeout * 1000) * MS
+        self.group = group
+        self._endpoints, self._new_session_id, self._options = endpoints, new_session_id, options
         self._is_closed = False
         self._begin_epoch()
         _engines.add(self)
@@ -130,9 +137,6 @@ class Engine:
 
     def start(self, entry: Entry, wait: float, call: Call) -> Call:
         """Sends a request. The call has its outcome later."""
-        if self._traceparent is not None and entry.is_acquire and not entry.fields.get("traceparent"):
-            # The program's own code: not under the lock.
-            entry.fields["traceparent"] = self._traceparent() or None
         with self._lock:
             session, now = self._running(), _clock.now()
             # A guard that was dropped is released before its thread asks again.
@@ -142,7 +146,7 @@ class Engine:
                 return call
             self._note_idle(session, now)
             entry.caller = call
-            entry.waits_until = now + min(int(wait * 1000) * MS + self._request_timeout, _FOR_EVER)
+            entry.waits_until = now + min(int(wait * 1000) * MS + self._options.request_timeout, _FOR_EVER)
             call.number = session.handle_request(now, entry)
             self._pump(session, now)
         return call
@@ -150,7 +154,7 @@ class Engine:
     def open(self, call: Call) -> Call:
         with self._lock:
             session, now = self._running(), _clock.now()
-            session.handle_open(now, call, now + self._request_timeout)
+            session.handle_open(now, call, now + self._options.request_timeout)
             self._pump(session, now)
         return call
 
@@ -220,18 +224,27 @@ class Engine:
 
     @property
     def security(self) -> Security:
-        return self._security
+        return self._options.security
+
+    @property
+    def handshake_patience(self) -> HandshakePatience:
+        return self._options.handshake_patience
 
     @property
     def request_timeout(self) -> float:
         """In seconds."""
-        return self._request_timeout / MS / 1000
+        return self._options.request_timeout / MS / 1000
 
     @property
     def addresses(self) -> List[str]:
         """The nodes that are known."""
-        session = self._session
-        return list(Endpoints(self._endpoints).addresses if session is None else session.endpoints.addresses)
+        return self.endpoints_for("").addresses
+
+    def endpoints_for(self, leader: str) -> Endpoints:
+        """The nodes that are known, for another session, in a group that this node leads."""
+        with self._lock:
+            known = self._endpoints() if self._session is None else self._session.endpoints
+            return known.of_other_group(leader)
 
     @property
     def circuit(self) -> str:
@@ -245,12 +258,14 @@ class Engine:
             self._wake_in, self._wake_out = socket.socketpair()
             self._wake_in.setblocking(False)
             self._wake_out.setblocking(False)
+            settings = self._options.settings
             self._session = Session(
-                Endpoints(self._endpoints, self._discover),
-                {**self._settings, "owner": {**self._settings["owner"], "pid": os.getpid()}},
-                lambda: secrets.token_hex(16),
+                self._endpoints(),
+                {**settings, "owner": {**settings["owner"], "pid": os.getpid()}},
+                self._new_session_id,
                 random.Random(),
                 _clock.now(),
+                self.group,
             )
             self._thread = threading.Thread(
                 target=self._run, args=(self.epoch, self._session), name="holdfast", daemon=True
@@ -338,6 +353,8 @@ class Engine:
         the record, for handlers that write JSON.
         """
         if _log.isEnabledFor(level):
+            if self.group != ROOT:
+                fields["group"] = str(self.group)
             extra = {f"holdfast_{name}": value for name, value in fields.items()}
             self._defer(functools.partial(_log.log, level, message, *arguments, extra=extra))
 
@@ -360,9 +377,12 @@ class Engine:
                 if self._connection is not None:
                     self._connection.leave(output.with_farewell)
                     self._connection = None
+            elif isinstance(output, Welcomed):
+                self._options.learn(output.map)
             elif isinstance(output, Ended):
                 words = output.words or str(Lost(output.reason))
-                told = "the session ended, and with it all its locks: %s"
+                which = "" if self.group == ROOT else f" in group {self.group}"
+                told = f"the session{which} ended, and with it all its locks: %s"
                 self._tell(logging.WARNING, told, words, event="session_ended", reason=output.reason)
         connection = self._connection
         while connection is not None and connection.has_room:
@@ -378,7 +398,7 @@ class Engine:
     def _dial(self, epoch: Epoch, number: int, address: str) -> None:
         connected, words, contact = None, "", "not_made"
         try:
-            connected = dial(address, self._security, self.handshake_patience)
+            connected = dial(address, self.security, self.handshake_patience)
         except Denied as error:
             words, contact = str(error), "denied"
         except Exception as error:
@@ -492,19 +512,6 @@ def _close_all() -> None:
             call.wait()
         except Exception:
             _log.debug("a session was not closed at the end of the program", exc_info=True)
-
-
-def _refuse_patched_threads() -> None:
-    import sys
-
-    monkey = sys.modules.get("gevent.monkey")
-    if monkey is not None and monkey.is_module_patched("threading"):
-        raise RuntimeError(
-            "gevent has patched `threading`: then a greenlet that does not yield stops the heartbeats, and locks are"
-            " lost. Call monkey.patch_all(thread=False), or use holdfast in a process of its own"
-        )
-    if "eventlet.patcher" in sys.modules and sys.modules["eventlet.patcher"].is_monkey_patched("thread"):
-        raise RuntimeError("eventlet has patched `thread`; call eventlet.monkey_patch(thread=False)")
 
 
 if hasattr(os, "register_at_fork"):

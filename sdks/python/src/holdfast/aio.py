@@ -7,18 +7,20 @@ import functools
 import sys
 import weakref
 from types import TracebackType
-from typing import Any, Awaitable, Callable, Dict, Iterable, List, Optional, Type, TypeVar, Union
+from typing import Any, Awaitable, Callable, Dict, Iterable, List, Optional, Tuple, Type, TypeVar, Union
 
 from ._async_feed import AsyncFeed
+from ._core.hold import Hold
 from ._core.requests import Entry
 from ._engine import Call, Engine
 from ._guards import HeldAll, HeldLock, outcome_of_all
 from ._owner import default_owner, settings_of
 from ._security import Credential, Security
+from ._sessions import Sessions, holds_of, outcome_of_close
 from ._status import Status
 from ._terms import WAIT_MAX, Metadata, Terms, check_name, metadata_bytes, mode_of, name_from, next_actor
-from .errors import Busy, Lost, TimedOut
-from .watching import Event, Observation, Observed, Watch
+from .errors import Busy, Lost, Rejected, TimedOut
+from .watching import Event, Observation, Observed, Watch, read_status
 
 F = TypeVar("F", bound=Callable[..., Awaitable[Any]])
 
@@ -58,24 +60,37 @@ async def _outcome_of(start: Callable[[Call], Call]) -> Call:
     return call
 
 
-async def _run(
-    engine: Engine, entry: Entry, wait: float = 0.0, on_queued: Optional[Callable[[int], None]] = None
-) -> Any:
+async def _ask(
+    sessions: Union[Engine, Sessions], entry: Entry, wait: float, on_queued: Optional[Callable[[int], None]]
+) -> Call:
     """Sends a request, and waits for its outcome. A task that is cancelled leaves nothing behind."""
     started: List[Call] = []
 
     def start(call: Call) -> Call:
         started.append(call)
         call.on_queued = on_queued
-        return engine.start(entry, wait, call)
+        return sessions.start(entry, wait, call)
 
     try:
         call = await _outcome_of(start)
-        return call.result()
+        call.result()
+        return call
     except BaseException as error:
         if started:
-            engine.give_up(entry, started[0], error)
+            sessions.give_up(entry, started[0], error)
         raise
+
+
+async def _run(engine: Engine, entry: Entry, wait: float = 0.0) -> Any:
+    """Asks a session for something that is not about new locks."""
+    return (await _ask(engine, entry, wait, None)).outcome
+
+
+async def _acquire(
+    sessions: Sessions, entry: Entry, wait: float, on_queued: Optional[Callable[[int], None]] = None
+) -> Tuple[Engine, List[Hold]]:
+    call = await _ask(sessions, entry, wait, on_queued)
+    return holds_of(call, call.outcome)
 
 
 class AsyncClient:
@@ -102,11 +117,11 @@ class AsyncClient:
         text = endpoints if isinstance(endpoints, str) else ",".join(endpoints)
         settings = settings_of(ttl, linger, default_owner(application, note))
         security = Security(ca, cert, key, verify, credential, auth_file)
-        self._engine = Engine(text, settings, request_timeout, discover, security, traceparent)
+        self._sessions = Sessions(text, settings, request_timeout, discover, security, traceparent)
 
     async def connect(self) -> "AsyncClient":
         """Opens the session now. Without it, the first request does."""
-        (await _outcome_of(self._engine.open)).result()
+        (await _outcome_of(self._sessions.open)).result()
         return self
 
     def lock(
@@ -121,11 +136,11 @@ class AsyncClient:
     ) -> "AsyncLock":
         """As `holdfast.Client.lock`. With `cancel_on_loss`, a loss cancels the body of the `async with` block."""
         mode = mode_of(shared, permits)
-        return AsyncLock(self._engine, name, mode, permits or 0, reentrant, Terms(**terms), cancel_on_loss)
+        return AsyncLock(self._sessions, name, mode, permits or 0, reentrant, Terms(**terms), cancel_on_loss)
 
     def lock_all(self, names: Iterable[str], *, cancel_on_loss: bool = False, **terms: Any) -> "AsyncLockAll":
-        """Several locks, all at one moment or none."""
-        return AsyncLockAll(self._engine, list(names), Terms(**terms), cancel_on_loss)
+        """As `holdfast.Client.lock_all`."""
+        return AsyncLockAll(self._sessions, list(names), Terms(**terms), cancel_on_loss)
 
     def locked(self, name: str, *, on_busy: str = "raise", **options: Any) -> Callable[[F], F]:
         """As `holdfast.Client.locked`, for coroutine functions."""
@@ -161,21 +176,32 @@ class AsyncClient:
 
     def watch(self, prefix: str = "", *, snapshot: bool = False) -> AsyncFeed[Event]:
         """As `holdfast.Client.watch`: `async for event in hf.watch("billing/")`."""
-        return AsyncFeed(Watch(self._engine, prefix, snapshot))
+        return AsyncFeed(Watch(self._sessions.root, prefix, snapshot))
 
     async def status(self, name: str) -> Status:
         """Who holds a lock, and who waits for it."""
         check_name(name)
-        return Status(await _run(self._engine, Entry("status", {"name": name})))
+        if not self._sessions.has_learned:
+            await self.connect()
+        engine = self._sessions.session_of(name)
+        if engine is not None:
+            try:
+                return Status(await _run(engine, Entry("status", {"name": name})))
+            except Rejected as refusal:
+                if refusal.reason != "wrong_group":
+                    raise
+        loop = asyncio.get_running_loop()
+        return Status(await loop.run_in_executor(None, read_status, self._sessions.root, name))
 
     @property
     def circuit(self) -> str:
         """`closed`, or `open` and `half_open` while no node serves: then calls fail at once."""
-        return self._engine.circuit
+        return self._sessions.circuit
 
     async def close(self) -> None:
         """Ends the session: all its locks and places in queues are freed at once."""
-        (await _outcome_of(self._engine.close)).result()
+        calls = await asyncio.gather(*[_outcome_of(engine.close) for engine in self._sessions.begin_close()])
+        outcome_of_close([call.outcome for call in calls])
 
     async def __aenter__(self) -> "AsyncClient":
         return self
@@ -287,7 +313,7 @@ class AsyncLock(_Block):
 
     def __init__(
         self,
-        engine: Engine,
+        sessions: Sessions,
         name: str,
         mode: int,
         permits: int,
@@ -296,13 +322,13 @@ class AsyncLock(_Block):
         cancel_on_loss: bool,
     ) -> None:
         super().__init__(cancel_on_loss)
-        self._engine, self._name, self._terms = engine, name, terms
+        self._sessions, self._name, self._terms = sessions, name, terms
         self._mode, self._permits, self._reentrant = mode, permits, reentrant
 
     async def acquire(self) -> AsyncGuard:
         entry = self._terms.acquire(self._name, self._mode, self._permits, self._reentrant, _actor_of_task())
-        holds = await _run(self._engine, entry, self._terms.wait, self._terms.on_queued)
-        return await _checked(AsyncGuard(self._engine, holds))
+        held = await _acquire(self._sessions, entry, self._terms.wait, self._terms.on_queued)
+        return await _checked(AsyncGuard(*held))
 
     async def __aenter__(self) -> AsyncGuard:
         guard = await self.acquire()
@@ -313,14 +339,14 @@ class AsyncLock(_Block):
 class AsyncLockAll(_Block):
     """Several locks that are about to be taken."""
 
-    def __init__(self, engine: Engine, names: List[str], terms: Terms, cancel_on_loss: bool) -> None:
+    def __init__(self, sessions: Sessions, names: List[str], terms: Terms, cancel_on_loss: bool) -> None:
         super().__init__(cancel_on_loss)
-        self._engine, self._names, self._terms = engine, names, terms
+        self._sessions, self._names, self._terms = sessions, names, terms
 
     async def acquire(self) -> AsyncGuardAll:
         entry = self._terms.acquire_all(self._names, _actor_of_task())
-        holds = await _run(self._engine, entry, self._terms.wait, self._terms.on_queued)
-        return await _checked(AsyncGuardAll(self._engine, holds))
+        held = await _acquire(self._sessions, entry, self._terms.wait, self._terms.on_queued)
+        return await _checked(AsyncGuardAll(*held))
 
     async def __aenter__(self) -> AsyncGuardAll:
         guard = await self.acquire()
@@ -345,17 +371,17 @@ class _Candidacy(_Block):
         self._client, self._name, self._value, self._wait = client, name, value, wait
 
     async def acquire(self) -> AsyncLeadership:
-        engine, wait = self._client._engine, self._wait
+        sessions, wait = self._client._sessions, self._wait
         while True:
             terms = Terms(wait=WAIT_MAX if wait is None else wait, metadata=self._value)
             entry = terms.acquire(self._name, 1, 0, False, _actor_of_task())
             try:
-                holds = await _run(engine, entry, terms.wait)
+                held = await _acquire(sessions, entry, terms.wait)
             except TimedOut:
                 if wait is None:
                     continue
                 raise
-            return await _checked(AsyncLeadership(engine, holds))
+            return await _checked(AsyncLeadership(*held))
 
     def __await__(self) -> Any:
         return self.acquire().__await__()
@@ -378,7 +404,7 @@ class AsyncElection:
 
     def observe(self) -> AsyncFeed[Observed]:
         """Who leads, from now on: `async for change in election.observe()`."""
-        return AsyncFeed(Observation(self._client._engine, self.name))
+        return AsyncFeed(Observation(self._client._sessions.root, self.name))
 
     async def leader(self) -> Optional[bytes]:
         """The value of the present leader; `None` if there is none."""

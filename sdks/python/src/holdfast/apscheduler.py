@@ -20,6 +20,7 @@ from typing import Any, Callable, Optional
 
 from ._core.requests import Entry
 from ._engine import Call
+from ._sessions import holds_of
 from ._terms import WAIT_MAX, Metadata, Terms, next_actor
 from .client import Client, Leadership
 from .errors import Closed, HoldfastError, Lost
@@ -92,16 +93,16 @@ class Elected:
 
     def _campaign(self) -> Optional[Leadership]:
         """`None` if it is to stop."""
-        engine = self._client._engine
+        sessions = self._client._sessions
         self._changed.clear()
         terms = Terms(wait=WAIT_MAX, metadata=self._value)
         entry: Entry = terms.acquire(self._name, 1, 0, False, next_actor())
-        call = engine.start(entry, terms.wait, Call(on_done=lambda _: self._changed.set()))
+        call = sessions.start(entry, terms.wait, Call(on_done=lambda _: self._changed.set()))
         self._changed.wait()
         if self._stops.is_set():
-            engine.abandon(call)
+            sessions.abandon(call)
             return None
-        return Leadership(engine, call.result())
+        return Leadership(*holds_of(call, call.result()))
 
     def _lead(self, leadership: Leadership) -> None:
         self._changed.clear()

@@ -8,20 +8,23 @@ from types import TracebackType
 from typing import Any, Callable, Iterable, List, Optional, Type, TypeVar, Union
 
 from ._core.requests import Entry
-from ._engine import Call, Engine
+from ._engine import Call
 from ._guards import HeldAll, HeldLock, outcome_of_all
 from ._owner import default_owner, settings_of
 from ._security import Credential, Security
+from ._sessions import Sessions
 from ._status import Status
 from ._terms import WAIT_MAX, Metadata, Terms, actor_of_thread, check_name, metadata_bytes, mode_of, name_from
-from .errors import Busy, Lost, TimedOut
-from .watching import Observation, Watch
+from .errors import Busy, Lost, Rejected, TimedOut
+from .watching import Observation, Watch, read_status
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Client:
     """One session with the cluster, for all threads of a program. It is opened by the first call that needs it.
+
+    In a cluster with several Raft groups, it is one session in each group whose locks are used.
 
     `endpoints` are one or more `host:port`, separated by commas or as a list. Times are in seconds.
 
@@ -55,11 +58,11 @@ class Client:
         text = endpoints if isinstance(endpoints, str) else ",".join(endpoints)
         settings = settings_of(ttl, linger, default_owner(application, note))
         security = Security(ca, cert, key, verify, credential, auth_file)
-        self._engine = Engine(text, settings, request_timeout, discover, security, traceparent)
+        self._sessions = Sessions(text, settings, request_timeout, discover, security, traceparent)
 
     def connect(self) -> "Client":
         """Opens the session now. Without it, the first request does."""
-        self._engine.open(Call()).wait()
+        self._sessions.open(Call()).wait()
         return self
 
     def lock(
@@ -80,11 +83,15 @@ class Client:
         - `max_hold`, `lock_delay`, `metadata`, `actor`, `policy`, `since`, `preemptible`, `tier`, `traceparent`,
           `on_queued`: see the README.
         """
-        return Lock(self._engine, name, mode_of(shared, permits), permits or 0, reentrant, Terms(**terms))
+        return Lock(self._sessions, name, mode_of(shared, permits), permits or 0, reentrant, Terms(**terms))
 
     def lock_all(self, names: Iterable[str], **terms: Any) -> "LockAll":
-        """Several locks, all at one moment or none: a part of them is never held."""
-        return LockAll(self._engine, list(names), Terms(**terms))
+        """Several locks, all at one moment or none: a part of them is never held.
+
+        In a cluster with several Raft groups they must be in one group: put the same tag into their names, such as
+        `{order-42}/header` and `{order-42}/lines`. Otherwise it raises `Rejected` with the reason `several_groups`.
+        """
+        return LockAll(self._sessions, list(names), Terms(**terms))
 
     def locked(self, name: str, *, on_busy: str = "raise", **options: Any) -> Callable[[F], F]:
         """A decorator: each call holds the lock. Arguments of the call can stand in the name: `report:{day}`.
@@ -121,21 +128,30 @@ class Client:
         With `snapshot`, the locks that are held or awaited come first, as events of the kind `present`. The prefix ""
         tells of all locks and sessions.
         """
-        return Watch(self._engine, prefix, snapshot)
+        return Watch(self._sessions.root, prefix, snapshot)
 
     def status(self, name: str) -> Status:
         """Who holds a lock, and who waits for it."""
         check_name(name)
-        return Status(self._engine.run(Entry("status", {"name": name})))
+        if not self._sessions.has_learned:
+            self.connect()
+        engine = self._sessions.session_of(name)
+        if engine is not None:
+            try:
+                return Status(engine.run(Entry("status", {"name": name})))
+            except Rejected as refusal:
+                if refusal.reason != "wrong_group":
+                    raise
+        return Status(read_status(self._sessions.root, name))
 
     @property
     def circuit(self) -> str:
         """`closed`, or `open` and `half_open` while no node serves: then calls fail at once."""
-        return self._engine.circuit
+        return self._sessions.circuit
 
     def close(self) -> None:
         """Ends the session: all its locks and places in queues are freed at once."""
-        self._engine.close(Call()).wait()
+        self._sessions.close()
 
     def __enter__(self) -> "Client":
         return self
@@ -206,7 +222,7 @@ class GuardAll(HeldAll):
 
     def release(self) -> List[str]:
         calls = [self._engine.start(entry, 0.0, Call()) for entry in self._release_entries()]
-        return outcome_of_all([_outcome(call) for call in calls])
+        return outcome_of_all([call.await_outcome() for call in calls])
 
     def wait_lost(self, timeout: Optional[float] = None) -> Optional[str]:
         """As `Guard.wait_lost`, of any of them."""
@@ -237,16 +253,14 @@ class Blocks(threading.local):
 class Lock:
     """A lock that is about to be taken. It can be used again: each `acquire` is another hold."""
 
-    def __init__(self, engine: Engine, name: str, mode: int, permits: int, reentrant: bool, terms: Terms) -> None:
-        self._engine, self._name, self._terms = engine, name, terms
+    def __init__(self, sessions: Sessions, name: str, mode: int, permits: int, reentrant: bool, terms: Terms) -> None:
+        self._sessions, self._name, self._terms = sessions, name, terms
         self._mode, self._permits, self._reentrant = mode, permits, reentrant
         self._blocks = Blocks()
 
     def acquire(self) -> Guard:
         entry = self._terms.acquire(self._name, self._mode, self._permits, self._reentrant, actor_of_thread())
-        holds = self._engine.run(entry, self._terms.wait, self._terms.on_queued)
-        guard = Guard(self._engine, holds)
-        return _checked(guard)
+        return _checked(Guard(*self._sessions.acquire(entry, self._terms.wait, self._terms.on_queued)))
 
     def __enter__(self) -> Guard:
         guard = self.acquire()
@@ -265,14 +279,13 @@ class Lock:
 class LockAll:
     """Several locks that are about to be taken."""
 
-    def __init__(self, engine: Engine, names: List[str], terms: Terms) -> None:
-        self._engine, self._names, self._terms = engine, names, terms
+    def __init__(self, sessions: Sessions, names: List[str], terms: Terms) -> None:
+        self._sessions, self._names, self._terms = sessions, names, terms
         self._blocks = Blocks()
 
     def acquire(self) -> GuardAll:
         entry = self._terms.acquire_all(self._names, actor_of_thread())
-        holds = self._engine.run(entry, self._terms.wait, self._terms.on_queued)
-        return _checked(GuardAll(self._engine, holds))
+        return _checked(GuardAll(*self._sessions.acquire(entry, self._terms.wait, self._terms.on_queued)))
 
     def __enter__(self) -> GuardAll:
         guard = self.acquire()
@@ -311,16 +324,16 @@ class Election:
             terms = Terms(wait=WAIT_MAX if wait is None else wait, metadata=value)
             entry = terms.acquire(self.name, 1, 0, False, actor_of_thread())
             try:
-                holds = self._client._engine.run(entry, terms.wait)
+                held = self._client._sessions.acquire(entry, terms.wait)
             except TimedOut:
                 if wait is None:
                     continue
                 raise
-            return _checked(Leadership(self._client._engine, holds))
+            return _checked(Leadership(*held))
 
     def observe(self) -> Observation:
         """Who leads, from now on: `for change in election.observe()`."""
-        return Observation(self._client._engine, self.name)
+        return Observation(self._client._sessions.root, self.name)
 
     def leader(self) -> Optional[bytes]:
         """The value of the present leader; `None` if there is none."""
@@ -348,13 +361,6 @@ def _release_quietly(guard: Union[Guard, GuardAll], error: Optional[BaseExceptio
     except Exception:
         if error is None:
             raise
-
-
-def _outcome(call: Call) -> Any:
-    try:
-        return call.wait()
-    except Exception as error:
-        return error
 
 
 def _wait_lost(guard: Union[Guard, GuardAll], timeout: Optional[float]) -> Optional[str]:

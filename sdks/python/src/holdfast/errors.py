@@ -100,7 +100,7 @@ class Lost(HoldfastError):
         return f"the lock is lost: {_LOSSES.get(self.reason, self.reason)}"
 
 
-#: Limits can have room again later, and a freeze ends; a wrong request stays wrong.
+#: Limits can have room again later, a freeze ends, and another group may own the lock; a wrong request stays wrong.
 _RETRYABLE = frozenset(
     {
         "too_many_sessions",
@@ -111,6 +111,7 @@ _RETRYABLE = frozenset(
         "frozen",
         "quota_exceeded",
         "rate_limited",
+        "wrong_group",
     }
 )
 
@@ -122,6 +123,8 @@ class Rejected(HoldfastError):
         self.reason = reason
         self.retryable = reason in _RETRYABLE
         self.may_have_happened = may_have_happened
+        #: Of a group that does not own the lock: the epoch of the map by which it refused.
+        self.map_epoch = 0
         super().__init__(reason, message, may_have_happened)
 
     def __str__(self) -> str:

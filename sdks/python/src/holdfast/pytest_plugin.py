@@ -25,10 +25,11 @@ _READY_TIMEOUT = 60.0
 
 
 class Server:
-    """A cluster, by default of one node."""
+    """A cluster, by default of one node with one Raft group."""
 
-    def __init__(self, binary: str, directory: str, nodes: int = 1) -> None:
+    def __init__(self, binary: str, directory: str, nodes: int = 1, groups: int = 1) -> None:
         self._binary = binary
+        self._groups = groups
         self._process: Optional[subprocess.Popen[str]] = None
         for attempt in range(5):
             port = _free_ports(nodes)
@@ -40,6 +41,8 @@ class Server:
 
     def _start(self, port: int, directory: str, nodes: int) -> bool:
         shape = ["--nodes", str(nodes), "--no-http", "--port", str(port), "--data-dir", directory]
+        if self._groups > 1:
+            shape += ["--groups", str(self._groups)]
         arguments = [self._binary, "dev", *shape]
         self._process = subprocess.Popen(
             arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True

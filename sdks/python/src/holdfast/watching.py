@@ -10,7 +10,7 @@ import socket
 import ssl
 import time
 from collections import deque
-from typing import Any, Deque, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Deque, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from ._core.answers import reason_of, rejected
 from ._core.endpoints import Endpoints
@@ -165,12 +165,15 @@ class _Feed:
         self._socket = connected
 
     def _read(self) -> None:
-        """Waits until something has come."""
+        """Waits until something has come. The end of the stream is told after the answers before it."""
         connected, stream = self._socket, self._stream
         if connected is None or stream is None:
             raise StreamOver({"retryable": True})
-        has_pinged = False
-        while not self._answers:
+        has_pinged, data = False, b""
+        while True:
+            self._answers.extend(stream.receive(data))
+            if self._answers:
+                return
             sending, stream.outgoing = stream.outgoing, b""
             if sending:
                 connected.sendall(sending)
@@ -179,19 +182,13 @@ class _Feed:
             except socket.timeout:
                 if has_pinged or self._engine.is_closed:
                     raise
-                has_pinged = True
+                has_pinged, data = True, b""
                 stream.ping()
                 continue
             if not data:
                 raise StreamOver({"message": "the node closed the connection", "retryable": True})
             has_pinged = False
             self._endpoints.reached()
-            while True:
-                answers = stream.receive(data)
-                if not answers:
-                    break
-                self._answers.extend(answers)
-                data = b""
 
     def _on_over(self, failure: Message) -> None:
         self._leave()
@@ -227,7 +224,8 @@ class _Feed:
 
 
 class Watch(Iterator[Event]):
-    """Everything that happens to the locks under a prefix, each event once and in order.
+    """Everything that happens to the locks under a prefix, each event once and in order. In a cluster with several Raft
+    groups there is no order between the groups; the events of a lock are in order.
 
     A broken connection is not seen: the watch goes on after the last event that it gave. It raises `Unavailable` if no
     node serves it for the client's `request_timeout`; it can then be asked again, and goes on where it was.
@@ -236,18 +234,24 @@ class Watch(Iterator[Event]):
     def __init__(self, engine: Engine, prefix: str, snapshot: bool) -> None:
         self._feed = _Feed(engine, "/holdfast.v1.WatchService/Watch", "WatchRequest", "WatchFrame")
         self._prefix, self._with_snapshot = prefix, snapshot
-        #: After what to go on.
-        self._position: Optional[Message] = None
+        #: After what to go on, by group.
+        self._positions: Dict[int, Message] = {}
         self._snapshot_begun = False
         self._events: Deque[Event] = deque()
 
     def __next__(self) -> Event:
         while not self._events:
-            request: Message = {"prefix": self._prefix, "after": self._position}
+            request: Message = {"prefix": self._prefix}
+            positions = [position for _, position in sorted(self._positions.items())]
+            if len(positions) == 1:
+                # As nodes that know one group understand it.
+                request["after"] = positions[0]
+            elif positions:
+                request["after_groups"] = positions
             if not self._with_snapshot:
                 request["without_snapshot"] = True
             try:
-                self._take(self._feed.next(request, self._position is not None or not self._snapshot_begun))
+                self._take(self._feed.next(request, bool(positions) or not self._snapshot_begun))
             except _Gap as gap:
                 self._restart(str(gap))
             except _Over:
@@ -255,7 +259,8 @@ class Watch(Iterator[Event]):
         return self._events.popleft()
 
     def _take(self, frame: Message) -> None:
-        self._position = frame.get("position", self._position)
+        if "position" in frame:
+            self._positions[frame["position"].get("group", 0)] = frame["position"]
         self._events.extend(_present(lock) for lock in frame.get("locks", ()))
         if frame.get("locks"):
             self._snapshot_begun = True
@@ -265,7 +270,7 @@ class Watch(Iterator[Event]):
         self._events.extend(_event(it) for it in frame.get("events", ()))
 
     def _restart(self, why: str) -> None:
-        self._position = None
+        self._positions.clear()
         self._snapshot_begun, self._with_snapshot = False, True
         self._events.append(Event("restarted", detail=why))
 
@@ -318,6 +323,15 @@ class Observation(Iterator[Observed]):
 
     def __exit__(self, *_: Any) -> None:
         self.close()
+
+
+def read_status(engine: Engine, name: str) -> Message:
+    """Reads a lock of a group in which the client has no session: the node that is called asks the group."""
+    feed = _Feed(engine, "/holdfast.v1.LockService/Status", "StatusRequest", "StatusResponse")
+    try:
+        return feed.next({"name": name}, True)
+    finally:
+        feed.close()
 
 
 def _present(lock: Message) -> Event:

@@ -74,7 +74,9 @@ def rejected(failure: Message) -> Rejected:
     if reason in _QUOTAS:
         told = retry_after(failure)
         return QuotaExceeded(reason, words, may_have_happened, told / MS / 1000 if told else None)
-    return _DENIALS.get(reason, Rejected)(reason, words, may_have_happened)
+    error = _DENIALS.get(reason, Rejected)(reason, words, may_have_happened)
+    error.map_epoch = failure.get("map_epoch", 0)
+    return error
 
 
 def retry_after(failure: Message) -> int:
@@ -164,6 +166,7 @@ def _lost_unseen(state: State, token: int, acquire: int) -> List[Hold]:
 
 
 def _on_failure(state: State, now: int, request_id: int, failure: Message) -> Verdict:
+    failure = state.heard_failure(failure)
     reason = reason_of(failure)
     leader, words = failure.get("leader", ""), failure.get("message", "")
     entry = state.requests.get(request_id)

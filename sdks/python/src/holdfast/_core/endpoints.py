@@ -57,6 +57,13 @@ class Endpoints:
         self._unreachable_count = 0
         self._is_fixed = not discover
 
+    def of_other_group(self, leader: str) -> "Endpoints":
+        """The same nodes, for a session in another group, which this node leads; an empty address is none."""
+        endpoints = Endpoints(",".join(self._configured), not self._is_fixed)
+        endpoints.learn(self._told)
+        endpoints.follow_leader(leader)
+        return endpoints
+
     def next_address(self) -> str:
         if self._leader_hint is not None:
             leader, self._leader_hint = self._leader_hint, None

@@ -15,6 +15,7 @@ from . import answers
 from .answers import Verdict
 from .denials import Denials
 from .endpoints import Endpoints
+from .groups import ROOT
 from .lease import MS
 from .pacing import Breaker
 from .requests import Entry
@@ -26,6 +27,8 @@ _HELLO_TIMEOUT = 1_000 * MS
 _SETTLING_TIME = 250 * MS
 #: A leader that takes the connection and then says nothing costs a second or two.
 _APPROACH_SPAN_MIN = 6_000 * MS
+#: Until a node knows the newest map, another welcome tells nothing new.
+_MAP_FETCH_INTERVAL = 1_000 * MS
 #: A cluster all of whose nodes refuse the connection is not there, and will hardly come.
 _REFUSED_PATIENCE = 1_000 * MS
 _CLOSING_PATIENCE = 2_000 * MS
@@ -42,6 +45,7 @@ class Session:
         new_session_id: Callable[[], str],
         jitter: random.Random,
         now: int,
+        group: int = ROOT,
     ) -> None:
         self.endpoints = endpoints
         self.breaker = Breaker()
@@ -49,7 +53,7 @@ class Session:
         self._new_session_id = new_session_id
         ttl_ms = settings["ttl_ms"]
         self.span = min(ttl_ms, settings.get("linger_ms") or ttl_ms) * MS
-        self.state = State(new_session_id(), self.span, jitter)
+        self.state = State(new_session_id(), self.span, jitter, group)
         #: idle, paused, connecting, greeting, open, finished
         self._link = "idle"
         self._address = ""
@@ -57,9 +61,12 @@ class Session:
         self._hello: Optional[Hello] = None
         self._is_hello_unsent = False
         self._is_approach = False
+        #: When to take another stream: to the leader, or to the same node for its welcome.
         self._approach_at: Optional[int] = None
-        self._leader = ""
+        self._approach_to = ""
         self._is_approaching = False
+        #: When the session last took a new stream to learn a newer map.
+        self._map_fetched_at: Optional[int] = None
         self._blocked_since: Optional[int] = None
         #: A leader that could be connected to, and yet did not serve.
         self._unhelpful: Optional[str] = None
@@ -144,7 +151,7 @@ class Session:
             self.state.stream_broke()
             self._disconnect(with_farewell=True)
             self.breaker.handle_try(now)
-            self._address, self._is_approach = self._leader, True
+            self._address, self._is_approach = self._approach_to, True
             self._is_approaching = False
         else:
             return False
@@ -175,7 +182,8 @@ class Session:
             told = frame.get("answers", [])
             hello: Message = next((it for it in told if it.get("request_id", 0) == request_id), {})
             if "failure" in hello:
-                return self._on_hello_failed(now, hello["failure"], with_farewell=False)
+                failure = self.state.heard_failure(hello["failure"])
+                return self._on_hello_failed(now, failure, with_farewell=False)
             if "open" not in hello and "resume" not in hello:
                 return self._on_hello_unanswered(now, "the first frame does not answer the hello")
             self._on_welcome(now, hello.get("open") or hello["resume"])
@@ -183,12 +191,16 @@ class Session:
         if self._link != "open":
             return None
         verdict = answers.on_frame(self.state, now, frame)
+        if self.state.is_map_old:
+            self.state.is_map_old = False
+            self._fetch_map(now)
         if self.state.endpoints_told is not None:
             self.endpoints.learn(self.state.endpoints_told)
             self.state.endpoints_told = None
         return self._act_on(now, verdict)
 
     def handle_disconnected(self, now: int, failure: Message) -> None:
+        failure = self.state.heard_failure(failure)
         if self._link == "greeting":
             self._on_hello_failed(now, failure, with_farewell=False)
         elif self._link == "open" and answers.reason_of(failure) == "unknown_session":
@@ -219,7 +231,7 @@ class Session:
             if self._approach_at is not None and self._approach_at <= now:
                 self._approach_at = None
                 self._is_approaching = True
-                self.outputs.append(Connect(self._leader))
+                self.outputs.append(Connect(self._approach_to))
             self.state.stage_due(now)
             # Only so that it is known when the next answer is due.
             self.state.requests.is_answer_overdue(now)
@@ -287,18 +299,34 @@ class Session:
             self._unhelpful = None
         self.state.errors.clear()
         self.state.welcomed(self._hello.sent_at, welcome)
+        self.state.learn_map(welcome)
+        self.state.is_map_old = False
         self._link, self._blocked_since = "open", None
-        self._leader, self._is_approaching = welcome.get("leader", ""), False
+        leader = self._approach_to = welcome.get("leader", "")
+        self._is_approaching = False
         is_better = (
-            self._leader != self._address
-            and self.endpoints.may_follow(self._leader)
-            and self._leader != self._unhelpful
+            leader != self._address
+            and self.endpoints.may_follow(leader)
+            and leader != self._unhelpful
             and self.span >= _APPROACH_SPAN_MIN
             and self._closing_until is None
         )
         self._approach_at = now + _SETTLING_TIME if is_better else None
         self.endpoints.learn(welcome.get("endpoints", []))
         self._tell_openers(None)
+
+    def _fetch_map(self, now: int) -> None:
+        """A group refused by a newer map, which comes with another welcome. The present stream serves until then."""
+        if self._link != "open" or self._is_approaching or self._closing_until is not None:
+            return
+        since = self._map_fetched_at
+        at = now if since is None else max(now, since + _MAP_FETCH_INTERVAL)
+        if self._approach_at is None:
+            self._approach_to = self._address
+        elif self._approach_at <= at:
+            # That stream brings a welcome, too.
+            return
+        self._map_fetched_at = self._approach_at = at
 
     def _tell_openers(self, outcome: Any) -> None:
         openers, self._openers = self._openers, []

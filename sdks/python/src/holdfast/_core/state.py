@@ -8,6 +8,7 @@ from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Set, 
 
 from .._wire import Message, encode
 from ..errors import Closed, HoldfastError, Lost, Unavailable
+from .groups import ROOT, GroupMap
 from .hold import Hold
 from .in_flight import InFlight
 from .lease import MS, Leases
@@ -55,9 +56,21 @@ class Hello(NamedTuple):
     frame: bytes
 
 
+class Welcomed(NamedTuple):
+    """A node serves the session. It has told which group owns which locks, unless the cluster has one group."""
+
+    map: Optional[GroupMap]
+
+
 class State:
-    def __init__(self, session_id: str, span: int, jitter: random.Random) -> None:
+    def __init__(self, session_id: str, span: int, jitter: random.Random, group: int = ROOT) -> None:
         self.id = session_id
+        #: In which group of the cluster the session is.
+        self.group = group
+        #: The newest map that a welcome has told.
+        self.map: Optional[GroupMap] = None
+        #: A group has refused by a newer map than that.
+        self.is_map_old = False
         #: Ids go on over the sessions of a client, so that a hold of a lost session is never taken for a later one.
         self.requests = InFlight()
         self.holds: Dict[Tuple[int, int], Hold] = {}
@@ -92,6 +105,8 @@ class State:
         acked_through = self.requests.acked_through()
         request_id = self.requests.reserve_id()
         operation: Message = {"session_id": self.id, "request_id": request_id}
+        if self.group != ROOT:
+            operation["group"] = self.group
         if self.is_open:
             kind, sent_at = "resume", now
         else:
@@ -113,6 +128,19 @@ class State:
             return
         ttl, linger = (welcome.get(key, 0) * MS for key in ("ttl_ms", "linger_ms"))
         self.leases = Leases(sent_at, logical_ms, ttl, linger)
+
+    def learn_map(self, welcome: Message) -> None:
+        """A map that is not complete is none: the client goes on with the one that it has."""
+        told = GroupMap.decode(welcome["map"]) if "map" in welcome else None
+        if told is not None and (self.map is None or self.map.epoch <= told.epoch):
+            self.map = told
+        self.outputs.append(Welcomed(self.map))
+
+    def heard_failure(self, failure: Message) -> Message:
+        """Without the leader of another group, which does not serve this session."""
+        self.is_map_old |= self.map is not None and self.map.epoch < failure.get("map_epoch", 0)
+        is_other = failure.get("group", 0) not in (0, self.group)
+        return {**failure, "leader": ""} if is_other else failure
 
     def _restart_efficiency_tier(self) -> None:
         if self.leases is not None:
