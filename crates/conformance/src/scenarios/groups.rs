@@ -225,9 +225,8 @@ pub(super) async fn waits(stage: &mut Stage<'_>) -> Checked {
         .cluster
         .audit
         .wait_for("the second wait", |events| {
-            let is_meant = |event: &&Event| {
-                event.kind == "queued" && event.names.iter().any(|name| *name == full_name)
-            };
+            let is_meant =
+                |event: &&Event| event.kind == "queued" && event.names.contains(&full_name);
             events.iter().filter(is_meant).count() == 2
         })
         .await?;
