@@ -3,8 +3,8 @@
 use holdfast_core::command::Owner;
 use holdfast_core::{
     Access, FenceToken, FreezeInfo, LockName, LockSearch, LockSearchPart, LockStatus, LockSummary,
-    LockTable, LockWhy, LogicalTime, PublicSessionId, Quota, QuotaSubject, SearchRange, SessionId,
-    SessionSummary, TokenStanding, Used,
+    LockTable, LockWhy, LogicalTime, PublicSessionId, Quota, QuotaSubject, Rejection, SearchRange,
+    SessionId, SessionSummary, TokenStanding, Used,
 };
 use holdfast_replica::{ClusterId, SnapshotFile};
 
@@ -73,6 +73,8 @@ pub struct ReadAnswer {
 
 #[derive(Debug)]
 pub enum ReadData {
+    /// Another group has the lock.
+    Refused(Rejection),
     Status(LockStatus),
     Why(LockWhy),
     List(Vec<LockSummary>),
@@ -100,6 +102,12 @@ pub struct WholeState {
 impl Query {
     /// Reads the table. None for a snapshot, which takes several turns.
     pub(crate) fn read(self, table: &LockTable) -> Option<ReadData> {
+        if let Query::Status { name, .. } | Query::Why { name, .. } | Query::Token { name, .. } =
+            &self
+            && let Err(rejection) = table.check_read(name)
+        {
+            return Some(ReadData::Refused(rejection));
+        }
         Some(match self {
             Query::Status { name, shown_max } => ReadData::Status(table.status(&name, shown_max)),
             Query::Why { name, shown_max } => ReadData::Why(table.why(&name, shown_max)),

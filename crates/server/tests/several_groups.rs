@@ -412,6 +412,14 @@ async fn a_group_refuses_the_locks_of_other_groups_and_several_groups_at_once() 
         panic!("not refused: {frame:?}");
     };
     assert_eq!((failure.reason(), failure.map_epoch), (Reason::WrongGroup, map.epoch().0));
+    client.acquire(acquire(&session, 19, &third, 0)).await.unwrap();
+    let held = StatusRequest { name: third.clone(), request_id: 4 };
+    stream.send(vec![operation::Kind::Status(held)]).await;
+    let frame = stream.next().await.unwrap();
+    let Some(answer::Result::Failure(failure)) = &frame.answers[0].result else {
+        panic!("a lock that another group has granted looks free: {frame:?}");
+    };
+    assert_eq!((failure.reason(), failure.map_epoch), (Reason::WrongGroup, map.epoch().0));
     stream.send(vec![operation::Kind::Acquire(acquire("", 3, &second, 0))]).await;
     let frame = stream.next().await.unwrap();
     assert!(matches!(frame.answers[0].result, Some(answer::Result::Acquire(_))), "{frame:?}");

@@ -6754,7 +6754,10 @@ type GroupStatus struct {
 	TableBytes      uint64 `protobuf:"varint,20,opt,name=table_bytes,json=tableBytes,proto3" json:"table_bytes,omitempty"`
 	TableBytesLimit uint64 `protobuf:"varint,21,opt,name=table_bytes_limit,json=tableBytesLimit,proto3" json:"table_bytes_limit,omitempty"`
 	// How many locks there may be.
-	LocksLimit    uint64 `protobuf:"varint,22,opt,name=locks_limit,json=locksLimit,proto3" json:"locks_limit,omitempty"`
+	LocksLimit uint64 `protobuf:"varint,22,opt,name=locks_limit,json=locksLimit,proto3" json:"locks_limit,omitempty"`
+	// Only with several groups: the members of this group, as the answering node has them. `nodes` has the roles in the
+	// root group, and the others follow it.
+	Members       []*GroupMember `protobuf:"bytes,30,rep,name=members,proto3" json:"members,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6908,6 +6911,65 @@ func (x *GroupStatus) GetLocksLimit() uint64 {
 	return 0
 }
 
+func (x *GroupStatus) GetMembers() []*GroupMember {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+type GroupMember struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          uint64                 `protobuf:"varint,1,opt,name=node,proto3" json:"node,omitempty"`
+	Role          NodeRole               `protobuf:"varint,2,opt,name=role,proto3,enum=holdfast.v1.NodeRole" json:"role,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupMember) Reset() {
+	*x = GroupMember{}
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[71]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupMember) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupMember) ProtoMessage() {}
+
+func (x *GroupMember) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[71]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupMember.ProtoReflect.Descriptor instead.
+func (*GroupMember) Descriptor() ([]byte, []int) {
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{71}
+}
+
+func (x *GroupMember) GetNode() uint64 {
+	if x != nil {
+		return x.Node
+	}
+	return 0
+}
+
+func (x *GroupMember) GetRole() NodeRole {
+	if x != nil {
+		return x.Role
+	}
+	return NodeRole_NODE_ROLE_UNSPECIFIED
+}
+
 // What a node has done since it started. Compare two of the same node.
 type Activity struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -6925,7 +6987,7 @@ type Activity struct {
 
 func (x *Activity) Reset() {
 	*x = Activity{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[71]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6937,7 +6999,7 @@ func (x *Activity) String() string {
 func (*Activity) ProtoMessage() {}
 
 func (x *Activity) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[71]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6950,7 +7012,7 @@ func (x *Activity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Activity.ProtoReflect.Descriptor instead.
 func (*Activity) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{71}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *Activity) GetGranted() uint64 {
@@ -7006,7 +7068,7 @@ type WaitClass struct {
 
 func (x *WaitClass) Reset() {
 	*x = WaitClass{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[72]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7018,7 +7080,7 @@ func (x *WaitClass) String() string {
 func (*WaitClass) ProtoMessage() {}
 
 func (x *WaitClass) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[72]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7031,7 +7093,7 @@ func (x *WaitClass) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitClass.ProtoReflect.Descriptor instead.
 func (*WaitClass) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{72}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *WaitClass) GetUpToSeconds() float64 {
@@ -7060,7 +7122,7 @@ type ReplicaProgress struct {
 
 func (x *ReplicaProgress) Reset() {
 	*x = ReplicaProgress{}
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[73]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7072,7 +7134,7 @@ func (x *ReplicaProgress) String() string {
 func (*ReplicaProgress) ProtoMessage() {}
 
 func (x *ReplicaProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_holdfast_proto_msgTypes[73]
+	mi := &file_holdfast_v1_holdfast_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7085,7 +7147,7 @@ func (x *ReplicaProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaProgress.ProtoReflect.Descriptor instead.
 func (*ReplicaProgress) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{73}
+	return file_holdfast_v1_holdfast_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *ReplicaProgress) GetNode() uint64 {
@@ -7607,7 +7669,7 @@ const file_holdfast_v1_holdfast_proto_rawDesc = "" +
 	"\x04role\x18\x05 \x01(\x0e2\x15.holdfast.v1.NodeRoleR\x04role\x12#\n" +
 	"\rbecomes_voter\x18\a \x01(\bR\fbecomesVoter\x12\x1a\n" +
 	"\breplaces\x18\b \x01(\x04R\breplaces\x123\n" +
-	"\x15directory_fingerprint\x18\t \x01(\tR\x14directoryFingerprintJ\x04\b\x06\x10\aR\vdata_dir_id\"\xc2\x04\n" +
+	"\x15directory_fingerprint\x18\t \x01(\tR\x14directoryFingerprintJ\x04\b\x06\x10\aR\vdata_dir_id\"\xf6\x04\n" +
 	"\vGroupStatus\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\rR\x05group\x12\x16\n" +
 	"\x06leader\x18\x02 \x01(\x04R\x06leader\x12\x12\n" +
@@ -7629,7 +7691,11 @@ const file_holdfast_v1_holdfast_proto_rawDesc = "" +
 	"tableBytes\x12*\n" +
 	"\x11table_bytes_limit\x18\x15 \x01(\x04R\x0ftableBytesLimit\x12\x1f\n" +
 	"\vlocks_limit\x18\x16 \x01(\x04R\n" +
-	"locksLimit\"\xc5\x01\n" +
+	"locksLimit\x122\n" +
+	"\amembers\x18\x1e \x03(\v2\x18.holdfast.v1.GroupMemberR\amembers\"L\n" +
+	"\vGroupMember\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\x04R\x04node\x12)\n" +
+	"\x04role\x18\x02 \x01(\x0e2\x15.holdfast.v1.NodeRoleR\x04role\"\xc5\x01\n" +
 	"\bActivity\x12\x18\n" +
 	"\agranted\x18\x01 \x01(\x04R\agranted\x12\x16\n" +
 	"\x06queued\x18\x02 \x01(\x04R\x06queued\x12\x1a\n" +
@@ -7817,7 +7883,7 @@ func file_holdfast_v1_holdfast_proto_rawDescGZIP() []byte {
 }
 
 var file_holdfast_v1_holdfast_proto_enumTypes = make([]protoimpl.EnumInfo, 10)
-var file_holdfast_v1_holdfast_proto_msgTypes = make([]protoimpl.MessageInfo, 74)
+var file_holdfast_v1_holdfast_proto_msgTypes = make([]protoimpl.MessageInfo, 75)
 var file_holdfast_v1_holdfast_proto_goTypes = []any{
 	(Mode)(0),                     // 0: holdfast.v1.Mode
 	(Policy)(0),                   // 1: holdfast.v1.Policy
@@ -7900,9 +7966,10 @@ var file_holdfast_v1_holdfast_proto_goTypes = []any{
 	(*ClusterStatusResponse)(nil), // 78: holdfast.v1.ClusterStatusResponse
 	(*NodeStatus)(nil),            // 79: holdfast.v1.NodeStatus
 	(*GroupStatus)(nil),           // 80: holdfast.v1.GroupStatus
-	(*Activity)(nil),              // 81: holdfast.v1.Activity
-	(*WaitClass)(nil),             // 82: holdfast.v1.WaitClass
-	(*ReplicaProgress)(nil),       // 83: holdfast.v1.ReplicaProgress
+	(*GroupMember)(nil),           // 81: holdfast.v1.GroupMember
+	(*Activity)(nil),              // 82: holdfast.v1.Activity
+	(*WaitClass)(nil),             // 83: holdfast.v1.WaitClass
+	(*ReplicaProgress)(nil),       // 84: holdfast.v1.ReplicaProgress
 }
 var file_holdfast_v1_holdfast_proto_depIdxs = []int32{
 	10,  // 0: holdfast.v1.OpenSessionRequest.owner:type_name -> holdfast.v1.Owner
@@ -8005,52 +8072,54 @@ var file_holdfast_v1_holdfast_proto_depIdxs = []int32{
 	79,  // 97: holdfast.v1.ClusterStatusResponse.nodes:type_name -> holdfast.v1.NodeStatus
 	80,  // 98: holdfast.v1.ClusterStatusResponse.groups:type_name -> holdfast.v1.GroupStatus
 	9,   // 99: holdfast.v1.NodeStatus.role:type_name -> holdfast.v1.NodeRole
-	83,  // 100: holdfast.v1.GroupStatus.replicas:type_name -> holdfast.v1.ReplicaProgress
-	81,  // 101: holdfast.v1.GroupStatus.activity:type_name -> holdfast.v1.Activity
-	82,  // 102: holdfast.v1.Activity.wait_classes:type_name -> holdfast.v1.WaitClass
-	47,  // 103: holdfast.v1.LockService.Session:input_type -> holdfast.v1.ClientFrame
-	11,  // 104: holdfast.v1.LockService.OpenSession:input_type -> holdfast.v1.OpenSessionRequest
-	17,  // 105: holdfast.v1.LockService.KeepAlive:input_type -> holdfast.v1.KeepAliveRequest
-	19,  // 106: holdfast.v1.LockService.KeepAliveMany:input_type -> holdfast.v1.KeepAliveManyRequest
-	21,  // 107: holdfast.v1.LockService.CloseSession:input_type -> holdfast.v1.CloseSessionRequest
-	23,  // 108: holdfast.v1.LockService.Acquire:input_type -> holdfast.v1.AcquireRequest
-	25,  // 109: holdfast.v1.LockService.AcquireAll:input_type -> holdfast.v1.AcquireAllRequest
-	31,  // 110: holdfast.v1.LockService.Convert:input_type -> holdfast.v1.ConvertRequest
-	36,  // 111: holdfast.v1.LockService.Cancel:input_type -> holdfast.v1.CancelRequest
-	39,  // 112: holdfast.v1.LockService.Release:input_type -> holdfast.v1.ReleaseRequest
-	41,  // 113: holdfast.v1.LockService.Renew:input_type -> holdfast.v1.RenewRequest
-	43,  // 114: holdfast.v1.LockService.Proclaim:input_type -> holdfast.v1.ProclaimRequest
-	45,  // 115: holdfast.v1.LockService.Transfer:input_type -> holdfast.v1.TransferRequest
-	58,  // 116: holdfast.v1.LockService.Status:input_type -> holdfast.v1.StatusRequest
-	71,  // 117: holdfast.v1.LockService.List:input_type -> holdfast.v1.ListRequest
-	74,  // 118: holdfast.v1.LockService.ListSessions:input_type -> holdfast.v1.ListSessionsRequest
-	64,  // 119: holdfast.v1.LockService.Why:input_type -> holdfast.v1.WhyRequest
-	69,  // 120: holdfast.v1.LockService.CheckToken:input_type -> holdfast.v1.CheckTokenRequest
-	77,  // 121: holdfast.v1.LockService.ClusterStatus:input_type -> holdfast.v1.ClusterStatusRequest
-	49,  // 122: holdfast.v1.LockService.Session:output_type -> holdfast.v1.ServerFrame
-	12,  // 123: holdfast.v1.LockService.OpenSession:output_type -> holdfast.v1.OpenSessionResponse
-	18,  // 124: holdfast.v1.LockService.KeepAlive:output_type -> holdfast.v1.KeepAliveResponse
-	20,  // 125: holdfast.v1.LockService.KeepAliveMany:output_type -> holdfast.v1.KeepAliveManyResponse
-	22,  // 126: holdfast.v1.LockService.CloseSession:output_type -> holdfast.v1.CloseSessionResponse
-	24,  // 127: holdfast.v1.LockService.Acquire:output_type -> holdfast.v1.AcquireResponse
-	24,  // 128: holdfast.v1.LockService.AcquireAll:output_type -> holdfast.v1.AcquireResponse
-	24,  // 129: holdfast.v1.LockService.Convert:output_type -> holdfast.v1.AcquireResponse
-	37,  // 130: holdfast.v1.LockService.Cancel:output_type -> holdfast.v1.CancelResponse
-	40,  // 131: holdfast.v1.LockService.Release:output_type -> holdfast.v1.ReleaseResponse
-	42,  // 132: holdfast.v1.LockService.Renew:output_type -> holdfast.v1.RenewResponse
-	44,  // 133: holdfast.v1.LockService.Proclaim:output_type -> holdfast.v1.ProclaimResponse
-	46,  // 134: holdfast.v1.LockService.Transfer:output_type -> holdfast.v1.TransferResponse
-	59,  // 135: holdfast.v1.LockService.Status:output_type -> holdfast.v1.StatusResponse
-	72,  // 136: holdfast.v1.LockService.List:output_type -> holdfast.v1.ListResponse
-	75,  // 137: holdfast.v1.LockService.ListSessions:output_type -> holdfast.v1.ListSessionsResponse
-	65,  // 138: holdfast.v1.LockService.Why:output_type -> holdfast.v1.WhyResponse
-	70,  // 139: holdfast.v1.LockService.CheckToken:output_type -> holdfast.v1.CheckTokenResponse
-	78,  // 140: holdfast.v1.LockService.ClusterStatus:output_type -> holdfast.v1.ClusterStatusResponse
-	122, // [122:141] is the sub-list for method output_type
-	103, // [103:122] is the sub-list for method input_type
-	103, // [103:103] is the sub-list for extension type_name
-	103, // [103:103] is the sub-list for extension extendee
-	0,   // [0:103] is the sub-list for field type_name
+	84,  // 100: holdfast.v1.GroupStatus.replicas:type_name -> holdfast.v1.ReplicaProgress
+	82,  // 101: holdfast.v1.GroupStatus.activity:type_name -> holdfast.v1.Activity
+	81,  // 102: holdfast.v1.GroupStatus.members:type_name -> holdfast.v1.GroupMember
+	9,   // 103: holdfast.v1.GroupMember.role:type_name -> holdfast.v1.NodeRole
+	83,  // 104: holdfast.v1.Activity.wait_classes:type_name -> holdfast.v1.WaitClass
+	47,  // 105: holdfast.v1.LockService.Session:input_type -> holdfast.v1.ClientFrame
+	11,  // 106: holdfast.v1.LockService.OpenSession:input_type -> holdfast.v1.OpenSessionRequest
+	17,  // 107: holdfast.v1.LockService.KeepAlive:input_type -> holdfast.v1.KeepAliveRequest
+	19,  // 108: holdfast.v1.LockService.KeepAliveMany:input_type -> holdfast.v1.KeepAliveManyRequest
+	21,  // 109: holdfast.v1.LockService.CloseSession:input_type -> holdfast.v1.CloseSessionRequest
+	23,  // 110: holdfast.v1.LockService.Acquire:input_type -> holdfast.v1.AcquireRequest
+	25,  // 111: holdfast.v1.LockService.AcquireAll:input_type -> holdfast.v1.AcquireAllRequest
+	31,  // 112: holdfast.v1.LockService.Convert:input_type -> holdfast.v1.ConvertRequest
+	36,  // 113: holdfast.v1.LockService.Cancel:input_type -> holdfast.v1.CancelRequest
+	39,  // 114: holdfast.v1.LockService.Release:input_type -> holdfast.v1.ReleaseRequest
+	41,  // 115: holdfast.v1.LockService.Renew:input_type -> holdfast.v1.RenewRequest
+	43,  // 116: holdfast.v1.LockService.Proclaim:input_type -> holdfast.v1.ProclaimRequest
+	45,  // 117: holdfast.v1.LockService.Transfer:input_type -> holdfast.v1.TransferRequest
+	58,  // 118: holdfast.v1.LockService.Status:input_type -> holdfast.v1.StatusRequest
+	71,  // 119: holdfast.v1.LockService.List:input_type -> holdfast.v1.ListRequest
+	74,  // 120: holdfast.v1.LockService.ListSessions:input_type -> holdfast.v1.ListSessionsRequest
+	64,  // 121: holdfast.v1.LockService.Why:input_type -> holdfast.v1.WhyRequest
+	69,  // 122: holdfast.v1.LockService.CheckToken:input_type -> holdfast.v1.CheckTokenRequest
+	77,  // 123: holdfast.v1.LockService.ClusterStatus:input_type -> holdfast.v1.ClusterStatusRequest
+	49,  // 124: holdfast.v1.LockService.Session:output_type -> holdfast.v1.ServerFrame
+	12,  // 125: holdfast.v1.LockService.OpenSession:output_type -> holdfast.v1.OpenSessionResponse
+	18,  // 126: holdfast.v1.LockService.KeepAlive:output_type -> holdfast.v1.KeepAliveResponse
+	20,  // 127: holdfast.v1.LockService.KeepAliveMany:output_type -> holdfast.v1.KeepAliveManyResponse
+	22,  // 128: holdfast.v1.LockService.CloseSession:output_type -> holdfast.v1.CloseSessionResponse
+	24,  // 129: holdfast.v1.LockService.Acquire:output_type -> holdfast.v1.AcquireResponse
+	24,  // 130: holdfast.v1.LockService.AcquireAll:output_type -> holdfast.v1.AcquireResponse
+	24,  // 131: holdfast.v1.LockService.Convert:output_type -> holdfast.v1.AcquireResponse
+	37,  // 132: holdfast.v1.LockService.Cancel:output_type -> holdfast.v1.CancelResponse
+	40,  // 133: holdfast.v1.LockService.Release:output_type -> holdfast.v1.ReleaseResponse
+	42,  // 134: holdfast.v1.LockService.Renew:output_type -> holdfast.v1.RenewResponse
+	44,  // 135: holdfast.v1.LockService.Proclaim:output_type -> holdfast.v1.ProclaimResponse
+	46,  // 136: holdfast.v1.LockService.Transfer:output_type -> holdfast.v1.TransferResponse
+	59,  // 137: holdfast.v1.LockService.Status:output_type -> holdfast.v1.StatusResponse
+	72,  // 138: holdfast.v1.LockService.List:output_type -> holdfast.v1.ListResponse
+	75,  // 139: holdfast.v1.LockService.ListSessions:output_type -> holdfast.v1.ListSessionsResponse
+	65,  // 140: holdfast.v1.LockService.Why:output_type -> holdfast.v1.WhyResponse
+	70,  // 141: holdfast.v1.LockService.CheckToken:output_type -> holdfast.v1.CheckTokenResponse
+	78,  // 142: holdfast.v1.LockService.ClusterStatus:output_type -> holdfast.v1.ClusterStatusResponse
+	124, // [124:143] is the sub-list for method output_type
+	105, // [105:124] is the sub-list for method input_type
+	105, // [105:105] is the sub-list for extension type_name
+	105, // [105:105] is the sub-list for extension extendee
+	0,   // [0:105] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_v1_holdfast_proto_init() }
@@ -8125,7 +8194,7 @@ func file_holdfast_v1_holdfast_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_holdfast_v1_holdfast_proto_rawDesc), len(file_holdfast_v1_holdfast_proto_rawDesc)),
 			NumEnums:      10,
-			NumMessages:   74,
+			NumMessages:   75,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

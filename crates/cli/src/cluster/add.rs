@@ -239,7 +239,7 @@ async fn lag_in_all_groups(
         };
         if leader != status.answered_by && !views.contains_key(&leader) {
             let address = status.nodes.iter().find(|node| node.id == leader)?;
-            views.insert(leader, calls.own_view(&address.client_address).await.ok()?);
+            views.insert(leader, calls.own_view(&address.client_address).await?);
         }
         let view = views.get(&leader).unwrap_or(status);
         let mut groups = view.groups.iter();

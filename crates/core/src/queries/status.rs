@@ -9,6 +9,7 @@ use crate::model::access::principal::Principal;
 use crate::model::command::{Mode, Owner};
 use crate::model::id::{ActorId, FenceToken, PublicSessionId, RequestId, SessionId};
 use crate::model::name::LockName;
+use crate::model::outcome::Rejection;
 use crate::model::time::{LogicalTime, Span};
 use crate::state::freezes::Freeze;
 use crate::state::hold::Hold;
@@ -141,6 +142,15 @@ impl LockTable {
             current: tokens().max(),
             last_given: self.last_token(),
         }
+    }
+
+    /// Refuses a read of a lock of another group: here it would look free. A lock that is in the table is shown.
+    pub fn check_read(&self, name: &LockName) -> Result<(), Rejection> {
+        let ownership = self.ownership();
+        if ownership.covers(name) || self.lock_map().get(name.as_str()).is_some() {
+            return Ok(());
+        }
+        Err(Rejection::WrongGroup { epoch: ownership.epoch() })
     }
 
     /// The holders and the waiters of a lock, at most `shown_max` of each.

@@ -206,7 +206,11 @@ impl Door {
 
     async fn read_at_shard(&self, group: GroupId, query: Query) -> Result<ReadAnswer, Failure> {
         let answer = self.ask(|reply| Input::Read { group, query, reply }).await?;
-        answer.map_err(|reason| unavailable(reason, &self.membership))
+        let answer: ReadAnswer = answer.map_err(|reason| unavailable(reason, &self.membership))?;
+        match answer.data {
+            ReadData::Refused(rejection) => Err(rejected(rejection)),
+            _ => Ok(answer),
+        }
     }
 
     /// What this node sees of its groups; needs no quorum.

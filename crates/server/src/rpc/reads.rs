@@ -8,6 +8,7 @@ use holdfast_engine::{Query, ReadAnswer, ReadData, STATUS_SHOWN_MAX, Unavailable
 use holdfast_proto::decode::lock_name;
 use holdfast_proto::decode::page::{self, PageSize};
 use holdfast_proto::encode::read::{self, frozen, holder_in_memory, session, summary, waiter};
+use holdfast_proto::failure::rejected;
 use holdfast_proto::v1::{
     EfficiencyStatus, Failure, ListFreezesRequest, ListFreezesResponse, ListRequest, ListResponse,
     ListSessionsRequest, ListSessionsResponse, StatusRequest, StatusResponse,
@@ -330,7 +331,11 @@ pub(super) fn status_on_stream(
         let failure = unavailable(*reason, membership);
         Failure { may_have_happened: false, ..failure }
     })?;
-    let ReadData::Status(status) = data else { return Err(bug("the shard read something else")) };
+    let status = match data {
+        ReadData::Status(status) => status,
+        ReadData::Refused(rejection) => return Err(rejected(rejection.clone())),
+        _ => return Err(bug("the shard read something else")),
+    };
     let mut response = lock_status(name.as_str(), status.clone(), *at, *applied_index, group);
     response.efficiency = in_efficiency_tier(memory, name.as_str(), STATUS_SHOWN_MAX);
     // There can be 255 of them, of 512 bytes each.

@@ -96,7 +96,8 @@ fn judge_refusal(
 /// What it is about.
 fn names(input: &Input) -> Vec<&LockName> {
     match input {
-        Input::Convert { name, .. }
+        Input::Status { name }
+        | Input::Convert { name, .. }
         | Input::Transfer { name, .. }
         | Input::Intervene(
             Action::Break { name, .. }

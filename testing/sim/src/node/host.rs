@@ -256,8 +256,11 @@ impl CallLedger {
 }
 
 pub(super) fn status(reply_to: ReplyTo, answer: Result<ReadAnswer, Unavailable>) -> Output {
-    let what = match answer.map(|answer| answer.data) {
-        Ok(ReadData::Status(status)) => {
+    let what = match answer.map(|answer| (answer.at, answer.data)) {
+        Ok((at, ReadData::Refused(rejection))) => {
+            AnswerBody::Outcome { at, outcome: Outcome::Rejected(rejection), losses: Vec::new() }
+        }
+        Ok((_, ReadData::Status(status))) => {
             let holder = status.holders.first();
             AnswerBody::Status {
                 holder: holder.map(|holder| (session_of(holder.session), holder.token)),
