@@ -12,8 +12,11 @@ use crate::support::{Cluster, PlainClient, PlainSession, eventually, hold};
 const GROUPS: u32 = 4;
 const TTL: Duration = Duration::from_secs(120);
 
-/// Names of locks by their group, so many of each.
-async fn names_of_groups(client: &PlainClient, count: usize) -> BTreeMap<u32, Vec<String>> {
+/// Names of locks by their group, so many of each, in a cluster with 4 groups.
+pub(crate) async fn names_of_groups(
+    client: &PlainClient,
+    count: usize,
+) -> BTreeMap<u32, Vec<String>> {
     let mut names: BTreeMap<u32, Vec<String>> = BTreeMap::new();
     for number in 0.. {
         let name = format!("lock {number}");

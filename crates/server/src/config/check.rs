@@ -89,7 +89,7 @@ fn check_tables(config: &NodeConfig) -> Vec<Result<(), CheckError>> {
 /// With several groups, what is not there yet for all of them cannot be configured.
 fn check_groups(config: &NodeConfig) -> Result<(), CheckError> {
     in_range("groups", u64::from(config.groups), 1..=u64::from(GROUPS_MAX))?;
-    let excluded = [("kafka", config.kafka.is_some()), ("join", config.join)];
+    let excluded = [("join", config.join)];
     match excluded.into_iter().find(|(_, is_set)| *is_set && config.groups > 1) {
         Some((key, _)) => Err(CheckError::NotWithSeveralGroups { key, groups: config.groups }),
         None => Ok(()),

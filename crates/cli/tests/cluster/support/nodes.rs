@@ -86,6 +86,11 @@ impl Cluster {
     /// was made with, and a configuration names none.
     pub(crate) async fn start_divided(nodes: u64, groups: u32) -> Cluster {
         let options = ClusterOptions { nodes, settings: PATIENT.to_owned() };
+        Cluster::start_divided_with(groups, options).await
+    }
+
+    /// The same for nodes with more settings.
+    pub(crate) async fn start_divided_with(groups: u32, options: ClusterOptions) -> Cluster {
         let mut cluster = Cluster::prepare_at(cluster_slot().await, options);
         for id in cluster.ids() {
             let data_dir = cluster.data_dir(id);
