@@ -113,10 +113,9 @@ pub struct NodeConfig {
     /// Where the leader publishes every event.
     #[serde(default)]
     pub kafka: Option<KafkaConfig>,
-    /// How many Raft groups the cluster has; the same on all its nodes. Not a key of the file, because several groups
-    /// are not finished: see `check_groups` for what they exclude. A data directory that was restored with several groups
-    /// says so itself.
-    #[serde(skip, default = "defaults::groups")]
+    /// How many Raft groups the cluster has; the same on all its nodes. See `check_groups` for what several groups
+    /// exclude. A data directory that was restored with several groups says so itself.
+    #[serde(default = "defaults::groups")]
     pub groups: u32,
     /// Whether the leaders of several groups are spread over the nodes. For tests, which choose the leaders.
     #[serde(skip, default = "defaults::spreads_leaders")]
@@ -234,7 +233,7 @@ impl NodeConfig {
         let text = std::fs::read_to_string(path)
             .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
         let mut config = NodeConfig::parse(&text)?;
-        // The file cannot name a number of groups, and a data directory keeps the one that it was made with.
+        // A data directory keeps the number of groups that it was made with.
         config.groups = Identity::groups_in(&config.data_dir).unwrap_or(config.groups);
         config.check()?;
         Ok(config)
