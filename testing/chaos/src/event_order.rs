@@ -8,8 +8,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use holdfast_core::FenceToken;
-use holdfast_sim::history::{History, Violation};
+use holdfast_core::{FenceToken, Grant, Outcome};
+use holdfast_sim::history::{ClientOperation, History, Output, Violation};
 
 use crate::audited::{AuditFile, AuditedEvent, AuditedGap, Position};
 use crate::division::Division;
@@ -95,7 +95,7 @@ fn check_grants(
     }
     let is_hidden = has_common_gap(group, files);
     for operation in &history.operations {
-        for grant in operation.grants() {
+        for grant in grants(operation) {
             let is_there = granted.contains(&(grant.name.as_str(), grant.token));
             if !is_there && !is_hidden {
                 wrong.push(format!(
@@ -104,6 +104,15 @@ fn check_grants(
                 ));
             }
         }
+    }
+}
+
+/// What the client was told that it holds.
+fn grants(operation: &ClientOperation) -> &[Grant] {
+    match &operation.returned {
+        Some((_, Output::Outcome(Outcome::Granted(grant)))) => std::slice::from_ref(grant),
+        Some((_, Output::Outcome(Outcome::GrantedAll(grants)))) => grants,
+        _ => &[],
     }
 }
 
@@ -122,8 +131,8 @@ pub(crate) fn has_common_gap(group: u32, files: &[AuditFile]) -> bool {
 #[cfg(test)]
 mod tests {
     use holdfast_core::command::Mode;
-    use holdfast_core::{Grant, LogicalTime, Outcome, RequestId, SessionId};
-    use holdfast_sim::history::{ClientOperation, Input, Output, RealTime};
+    use holdfast_core::{LogicalTime, RequestId, SessionId};
+    use holdfast_sim::history::{Input, RealTime};
 
     use super::*;
     use crate::division::tests::{halves, name_in};

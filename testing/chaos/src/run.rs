@@ -73,8 +73,7 @@ pub(crate) async fn run(plan: &Plan, binary: &Path, dir: &Path) -> Result<Report
     let files = nodes.iter().map(|node| AuditFile::read(dir, *node));
     let files = files.collect::<Result<Vec<_>, _>>()?;
     let checking = Instant::now();
-    let evidence =
-        Evidence { histories: &histories, files: &files, division: &cluster.division };
+    let evidence = Evidence { histories: &histories, files: &files, division: &cluster.division };
     violations.extend(verdict::judge(&evidence));
     violations.extend(verdict::blindness(&evidence));
     let mut silent_sessions_ended = 0;
