@@ -264,24 +264,17 @@ async fn a_gap_of_one_group_is_exact_and_a_restarted_node_continues_each_group(
     .await;
     kafka.thaw();
     hold_and_publish(kafka, topic, &session, &names, 2).await;
-    let page = metrics(&address).await;
-    let dropped = metric(&page, "holdfast_kafka_dropped_events_total");
+    let dropped = eventually("all that comes with the gap has arrived", LONG, || async {
+        let page = metrics(&address).await;
+        Some(metric(&page, "holdfast_kafka_dropped_events_total")).filter(|dropped| *dropped > 0.0)
+    })
+    .await;
     let log = cluster.log_of(1);
     let reported: Vec<&str> =
         log.lines().filter(|line| line.contains("events are lost to Kafka")).collect();
     assert!(!reported.is_empty() && reported.iter().all(|line| line.contains("group=2")), "{log}");
 
-    cluster.terminate(1).await;
-    cluster.launch(1);
-    cluster.ready(1).await;
-    hold_and_publish(kafka, topic, &session, &names, 3).await;
-    cluster.kill(1);
-    cluster.launch(1);
-    cluster.ready(1).await;
-    hold_and_publish(kafka, topic, &session, &names, 4).await;
-
     let file = dir.join(format!("{topic}-1.jsonl"));
-    acquit(kafka, topic, &file, &[1, 3, 4]).await;
     let published = read(kafka, topic).await;
     let gaps: Vec<Vec<&Value>> = published
         .iter()
@@ -313,4 +306,15 @@ async fn a_gap_of_one_group_is_exact_and_a_restarted_node_continues_each_group(
     assert!(missing.iter().all(|(at, _)| *at > after_index && *at < index), "{gap}: {missing:?}");
     let last = events.values().filter_map(|record| record.sequence).max().unwrap();
     assert_eq!(last - events.len() as u64, lost, "the numbers of the events leave out as many");
+
+    // What was published in the last second may be lost to the position of the busy group: that is no gap of the others.
+    cluster.terminate(1).await;
+    cluster.launch(1);
+    cluster.ready(1).await;
+    hold_and_publish(kafka, topic, &session, &names, 3).await;
+    cluster.kill(1);
+    cluster.launch(1);
+    cluster.ready(1).await;
+    hold_and_publish(kafka, topic, &session, &names, 4).await;
+    acquit(kafka, topic, &file, &[1, 3, 4]).await;
 }
