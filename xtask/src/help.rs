@@ -5,7 +5,7 @@ Usage: cargo xtask <verb> [options]
 
 Verbs:
   book                      Build the documentation as a site, into target/book, with mdBook.
-  chaos [--minutes M] [--seed S] [--nodes N]
+  chaos [--minutes M] [--seed S] [--nodes N] [--groups G]
                             Run real nodes and clients under faults and judge what they saw.
   compare [--only w1,w2] [--peers etcd,redis] [--quick]
                             Compare Holdfast with etcd, ZooKeeper and Redis under the same loads, in one

@@ -113,8 +113,8 @@ pub struct NodeConfig {
     /// Where the leader publishes every event.
     #[serde(default)]
     pub kafka: Option<KafkaConfig>,
-    /// How many Raft groups the cluster has; the same on all its nodes, and chosen when it is founded. Several groups
-    /// exclude what `check_groups` names. If a file does not state it, an existing data directory does.
+    /// How many Raft groups the cluster has; the same on all its nodes, and chosen when it is founded. If a file does not
+    /// state it, an existing data directory does.
     #[serde(default = "defaults::groups")]
     pub groups: u32,
     /// Whether the leaders of several groups are spread over the nodes. For tests, which choose the leaders.

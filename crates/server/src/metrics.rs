@@ -5,6 +5,7 @@
 //! docs/reference/metrics.md lists them.
 
 mod distribution;
+mod kafka;
 mod number;
 mod operations;
 mod page;
@@ -15,7 +16,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use holdfast_core::QuotaKind;
 
 pub(crate) use self::distribution::Distribution;
-pub(crate) use self::number::{Level, Tally};
+pub(crate) use self::kafka::KafkaMetrics;
+pub(crate) use self::number::{Level, SharedTally, Tally};
 pub(crate) use self::operations::{Kind, Operations, Settled};
 pub(crate) use self::page::{Extra, page};
 
@@ -139,20 +141,6 @@ pub(crate) struct Metrics {
 
     pub(crate) audit: AuditMetrics,
     pub(crate) kafka: KafkaMetrics,
-}
-
-/// What the publisher of events counts.
-#[derive(Debug, Default)]
-pub(crate) struct KafkaMetrics {
-    pub(crate) records: Tally,
-    pub(crate) bytes: Tally,
-    pub(crate) dropped: Tally,
-    pub(crate) failures: Tally,
-    pub(crate) behind: Level,
-    pub(crate) connected: Level,
-    pub(crate) published_index: Level,
-    /// How many events are published, in the lock table's count of events; `behind` is computed from it.
-    pub(crate) published_events: Level,
 }
 
 /// What the writer of the audit file counts.

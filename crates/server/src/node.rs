@@ -279,10 +279,10 @@ impl Node {
             }
             _ => None,
         };
-        let publisher = config.kafka.clone().map(|kafka| {
-            let (events, metrics) = (Arc::clone(events.root()), Arc::clone(&metrics));
-            Publisher::new(kafka, &config.cluster, events, shard.clone(), metrics)
-        });
+        let publisher = config
+            .kafka
+            .clone()
+            .map(|kafka| Publisher::new(kafka, &config.cluster, &events, &shard, &metrics));
         let shard_end = {
             let membership = Arc::clone(&membership);
             let events = events.clone();

@@ -620,7 +620,7 @@ async fn a_log_with_groups_that_the_identity_does_not_name_is_refused_and_keeps_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_does_not_work_in_several_groups_yet_is_refused_as_a_whole() {
+async fn a_snapshot_of_no_group_in_particular_is_refused() {
     let cluster = Cluster::start_with(1, with_groups).await;
     let mut members = ClusterServiceClient::new(channel(&cluster, 0).await);
     // A client of an older build, which would take one group for all of them.

@@ -9,10 +9,13 @@ use holdfast_cluster_kit::{Addresses, Network, Nodes, Plan, WallClocks};
 use holdfast_proto::v1::GroupStatus;
 use holdfast_sim::history::RealTime;
 
+use crate::audited;
 use crate::clients::Calls;
+use crate::division::Division;
 use crate::fault::{Fault, Target};
 use crate::health::Health;
 use crate::recorder::Recorder;
+use crate::schedule::Size;
 
 const READY_PATIENCE: Duration = Duration::from_secs(20);
 
@@ -22,6 +25,7 @@ pub(crate) struct Cluster {
     network: Network,
     pub(crate) clocks: WallClocks,
     health: Health,
+    pub(crate) division: Division,
     /// To each node itself, past the wires.
     direct: BTreeMap<u64, Calls>,
     recorder: Recorder,
@@ -37,26 +41,30 @@ pub(crate) enum ClusterError {
     Io(#[from] io::Error),
     #[error("an address cannot be used: {0}")]
     Address(#[from] tonic::transport::Error),
-    #[error("the cluster has no leader after {READY_PATIENCE:?}; see the logs in {}", .0.display())]
+    #[error(
+        "after {READY_PATIENCE:?} a group of the cluster has no leader; see the logs in {}", .0.display()
+    )]
     NoLeader(PathBuf),
+    #[error("the cluster has {found} groups, and should have {wanted}")]
+    OtherGroups { found: usize, wanted: u32 },
 }
 
 impl Cluster {
-    /// Starts all nodes and waits until they have a leader.
+    /// Starts all nodes and waits until each group has a leader.
     pub(crate) async fn start(
         binary: &Path,
         dir: &Path,
-        node_count: u64,
+        size: Size,
         recorder: &Recorder,
     ) -> Result<Cluster, ClusterError> {
-        let addresses = Addresses::choose(node_count);
+        let addresses = Addresses::choose(size.nodes);
         let network = Network::between(&addresses.peer, &addresses.client).await?;
         let clocks = WallClocks::detect(dir);
         let plan = Plan {
             cluster: "chaos",
             addresses: &addresses,
             network: Some(&network),
-            settings: "snapshot_every_entries = 100",
+            settings: &settings(dir, size.groups),
         };
         let nodes = Nodes::prepare(binary, dir, clocks.clone(), &plan)?;
         let mut direct = BTreeMap::new();
@@ -68,7 +76,8 @@ impl Cluster {
             nodes,
             network,
             clocks,
-            health: Health::of(node_count),
+            health: Health::of(size.nodes),
+            division: Division::of_one_group(),
             direct,
             recorder: recorder.clone(),
             quorum: Vec::new(),
@@ -78,11 +87,20 @@ impl Cluster {
             cluster.nodes.start(node)?;
         }
         let give_up = Instant::now() + READY_PATIENCE;
-        while cluster.leader().await.is_none() {
-            if Instant::now() > give_up {
-                return Err(ClusterError::NoLeader(dir.to_owned()));
+        for group in 1..=size.groups {
+            while cluster.leader(group).await.is_none() {
+                if Instant::now() > give_up {
+                    return Err(ClusterError::NoLeader(dir.to_owned()));
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
             }
-            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let mut calls = Calls::to(&addresses.client, 0, recorder)?;
+        let division = calls.division().await;
+        cluster.division = division.ok_or_else(|| ClusterError::NoLeader(dir.to_owned()))?;
+        let found = cluster.division.groups().len();
+        if found != size.groups as usize {
+            return Err(ClusterError::OtherGroups { found, wanted: size.groups });
         }
         cluster.note_quorum();
         Ok(cluster)
@@ -162,7 +180,7 @@ impl Cluster {
 
     /// Whether a leader that hears of its followers does so over our wires: if not, no cut was one.
     pub(crate) async fn wires_are_in_use(&self) -> bool {
-        let Some(leader) = self.leader().await else { return false };
+        let Some(leader) = self.leader(1).await else { return false };
         let carried = || -> Vec<u64> {
             let others = self.ids().into_iter().filter(|node| *node != leader);
             others.map(|other| self.network.carried_bytes(leader, other)).collect()
@@ -186,8 +204,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Each node's own view of the group; none for those that do not answer.
-    pub(crate) async fn views(&self) -> BTreeMap<u64, Option<GroupStatus>> {
+    /// Each node's own view of all groups; none for those that do not answer.
+    pub(crate) async fn views(&self) -> BTreeMap<u64, Option<Vec<GroupStatus>>> {
         let mut views = BTreeMap::new();
         for (node, calls) in &self.direct {
             views.insert(*node, calls.own_view().await);
@@ -195,11 +213,12 @@ impl Cluster {
         views
     }
 
-    /// Who says of itself that it leads, in the highest term.
-    async fn leader(&self) -> Option<u64> {
+    /// Which node says of itself that it leads the group, in the highest term.
+    async fn leader(&self, group: u32) -> Option<u64> {
         let views = self.views().await.into_iter();
         views
-            .filter_map(|(node, view)| Some((node, view?)))
+            .flat_map(|(node, groups)| groups.into_iter().flatten().map(move |view| (node, view)))
+            .filter(|(_, view)| view.group == group)
             .filter(|(node, view)| view.leader == *node)
             .max_by_key(|(_, view)| view.term)
             .map(|(node, _)| node)
@@ -209,7 +228,7 @@ impl Cluster {
         match target {
             Target::Nodes(nodes) => nodes.clone(),
             // While there is none, a node has to be it.
-            Target::Leader => vec![self.leader().await.unwrap_or(1)],
+            Target::Leader { group } => vec![self.leader(*group).await.unwrap_or(1)],
         }
     }
 
@@ -237,9 +256,11 @@ impl Cluster {
             self.terminate(node).await?;
             self.nodes.start(node)?;
             let give_up = Instant::now() + READY_PATIENCE;
-            while self.views_of(node).await.is_none_or(|view| view.leader == 0) {
+            while !self.knows_all_leaders(node).await {
                 if Instant::now() > give_up {
-                    let words = format!("node {node} knows no leader long after its restart");
+                    let words = format!(
+                        "long after its restart node {node} does not know the leaders of all groups"
+                    );
                     self.surprises.push(words);
                     break;
                 }
@@ -258,11 +279,25 @@ impl Cluster {
         Ok(())
     }
 
-    async fn views_of(&self, node: u64) -> Option<GroupStatus> {
-        self.direct.get(&node)?.own_view().await
+    async fn knows_all_leaders(&self, node: u64) -> bool {
+        let Some(calls) = self.direct.get(&node) else { return false };
+        let groups = calls.own_view().await.unwrap_or_default();
+        groups.len() == self.division.groups().len() && groups.iter().all(|view| view.leader != 0)
     }
 
     fn note_quorum(&mut self) {
         self.quorum.push((self.recorder.now(), self.health.has_quorum()));
     }
+}
+
+/// All nodes have an audit file, which has the events of all groups.
+fn settings(dir: &Path, groups: u32) -> String {
+    let groups = match groups {
+        1 => String::new(),
+        groups => format!("groups = {groups}\n"),
+    };
+    let audit = audited::path(dir, "{node}");
+    format!(
+        "snapshot_every_entries = 100\n{groups}[audit]\nfile = {audit:?}\nfile_bytes = 1073741824"
+    )
 }

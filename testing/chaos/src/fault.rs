@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-/// A node, or whichever leads when the time comes.
+/// Nodes, or whichever leads the group when the time comes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     Nodes(Vec<u64>),
-    Leader,
+    Leader { group: u32 },
 }
 
 /// One fault. It begins, lasts, and is healed by the same hand.
@@ -41,14 +41,14 @@ pub(crate) enum Fault {
 impl Fault {
     pub(crate) fn kind(&self) -> &'static str {
         match self {
-            Fault::Kill(Target::Leader) => "kill -9 of the leader",
+            Fault::Kill(Target::Leader { .. }) => "kill -9 of the leader",
             Fault::Kill(Target::Nodes(nodes)) if nodes.len() > 1 => "kill -9 of a minority",
             Fault::Kill(_) => "kill -9 of a node",
             Fault::KillAll => "kill -9 of all",
-            Fault::Freeze(Target::Leader) => "freeze of the leader",
+            Fault::Freeze(Target::Leader { .. }) => "freeze of the leader",
             Fault::Freeze(_) => "freeze of nodes",
             Fault::RollingRestart => "rolling restart",
-            Fault::Isolate(Target::Leader) => "isolated leader",
+            Fault::Isolate(Target::Leader { .. }) => "isolated leader",
             Fault::Isolate(_) => "isolated nodes",
             Fault::OneWay { .. } => "one-way cut",
             Fault::NoQuorum => "no quorum",
@@ -68,6 +68,9 @@ impl fmt::Display for Fault {
             Fault::Kill(Target::Nodes(nodes))
             | Fault::Freeze(Target::Nodes(nodes))
             | Fault::Isolate(Target::Nodes(nodes)) => write!(f, ": {nodes:?}"),
+            Fault::Kill(Target::Leader { group })
+            | Fault::Freeze(Target::Leader { group })
+            | Fault::Isolate(Target::Leader { group }) => write!(f, " of group {group}"),
             Fault::OneWay { from, to } => write!(f, ": {from} to {to}"),
             Fault::Delay { ms } => write!(f, ": {ms} ms"),
             Fault::SilenceClients { node } => write!(f, ": node {node}"),

@@ -8,9 +8,12 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command talks to its terminal")]
 
 mod answers;
+mod audited;
 mod availability;
 mod clients;
 mod cluster;
+mod division;
+mod event_order;
 mod fault;
 mod health;
 mod late_expiry;
@@ -44,6 +47,9 @@ struct Arguments {
     seed: u64,
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(3..=7))]
     nodes: u64,
+    /// How many Raft groups the cluster has.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16))]
+    groups: u32,
     /// The `holdfast` binary to run.
     #[arg(long)]
     holdfast: PathBuf,
@@ -80,6 +86,7 @@ async fn chaos(arguments: &Arguments) -> Result<bool, Failure> {
     let plan = Plan {
         seed: arguments.seed,
         nodes: arguments.nodes,
+        groups: arguments.groups,
         length: Duration::from_secs_f64(arguments.minutes.clamp(0.1, 24.0 * 60.0) * 60.0),
     };
     let dir = tempfile::Builder::new().prefix("holdfast-chaos-").tempdir()?;

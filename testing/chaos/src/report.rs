@@ -16,7 +16,12 @@ pub(crate) struct Report {
     pub(crate) history: History,
     pub(crate) faults: BTreeMap<&'static str, u64>,
     pub(crate) wall_clocks_jumped: bool,
-    pub(crate) availability: Availability,
+    /// Of each group, in the order of their numbers.
+    pub(crate) availability: Vec<(u32, Availability)>,
+    /// In the audit file that has most of them.
+    pub(crate) audited_events: usize,
+    /// In these some grants cannot be looked up in the audit files.
+    pub(crate) groups_with_common_gap: Vec<u32>,
     pub(crate) kept_locks: usize,
     pub(crate) snapshot_installs: u64,
     pub(crate) silent_sessions_ended: u64,
@@ -37,13 +42,27 @@ impl fmt::Display for Report {
             .filter(|op| matches!(op.returned, Some((_, Output::Status { .. }))))
             .count();
         let refused = history.writes.iter().filter(|write| !write.accepted).count();
-        writeln!(f, "seed           {}, {} nodes, {:?}", self.seed, self.nodes, self.length)?;
+        let groups = self.availability.len();
+        let groups = if groups > 1 { format!(", {groups} groups") } else { String::new() };
+        writeln!(
+            f,
+            "seed           {}, {} nodes{groups}, {:?}",
+            self.seed, self.nodes, self.length
+        )?;
         writeln!(
             f,
             "operations     {} ({answered} answered, {reads} of them reads)",
             history.operations.len()
         )?;
         writeln!(f, "store writes   {} ({refused} refused by token)", history.writes.len())?;
+        writeln!(f, "audit files    {} events", self.audited_events)?;
+        if !self.groups_with_common_gap.is_empty() {
+            let groups = &self.groups_with_common_gap;
+            writeln!(
+                f,
+                "               all files have a gap in groups {groups:?}: grants not looked up"
+            )?;
+        }
         writeln!(f, "kept locks     {}, looked up one by one", self.kept_locks)?;
         writeln!(f, "silent         {} sessions, seen to end", self.silent_sessions_ended)?;
         writeln!(f, "snapshots      {} taken in from a leader", self.snapshot_installs)?;
@@ -56,13 +75,20 @@ impl fmt::Display for Report {
             false => "not touched: libfaketime is not installed",
         };
         writeln!(f, "wall clocks    {clocks}")?;
-        writeln!(
-            f,
-            "availability   {:.1} % of {} windows of 100 ms with a quorum up; longest silence {} ms",
-            self.availability.percent(),
-            self.availability.windows,
-            self.availability.longest_silence.as_millis()
-        )?;
+        for (group, availability) in &self.availability {
+            let of_group = if self.availability.len() > 1 {
+                format!("group {group}: ")
+            } else {
+                String::new()
+            };
+            writeln!(
+                f,
+                "availability   {of_group}{:.1} % of {} windows of 100 ms with a quorum up; longest silence {} ms",
+                availability.percent(),
+                availability.windows,
+                availability.longest_silence.as_millis()
+            )?;
+        }
         writeln!(f, "checking       {:.1} s", self.checking.as_secs_f64())?;
         write!(f, "violations     {}", self.violations.len())?;
         for violation in self.violations.iter().take(VIOLATIONS_SHOWN) {

@@ -4,18 +4,20 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use holdfast_sim::history::Violation;
+use holdfast_sim::history::{History, Violation};
 
+use crate::audited::AuditFile;
 use crate::availability::Availability;
 use crate::clients::{Calls, Clients};
 use crate::cluster::{Cluster, ClusterError};
+use crate::event_order;
 use crate::fault::Fault;
 use crate::late_expiry;
 use crate::random::Random;
 use crate::recorder::Recorder;
 use crate::report::Report;
-use crate::schedule::{self, Episode};
-use crate::verdict;
+use crate::schedule::{self, Episode, Size};
+use crate::verdict::{self, Evidence};
 
 /// Longer than a client insists on one call.
 const CLIENTS_END_WITHIN: Duration = Duration::from_secs(20);
@@ -26,18 +28,20 @@ const LONG_ENOUGH: Duration = Duration::from_secs(60);
 pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) nodes: u64,
+    pub(crate) groups: u32,
     pub(crate) length: Duration,
 }
 
 pub(crate) async fn run(plan: &Plan, binary: &Path, dir: &Path) -> Result<Report, ClusterError> {
     let random = Random::new(plan.seed);
     let recorder = Recorder::new();
-    let mut cluster = Cluster::start(binary, dir, plan.nodes, &recorder).await?;
-    let clients = Clients::start(cluster.client_addresses(), &recorder, &random);
+    let size = Size { nodes: plan.nodes, groups: plan.groups };
+    let mut cluster = Cluster::start(binary, dir, size, &recorder).await?;
+    let clients = Clients::start(cluster.client_addresses(), &cluster.division, &recorder, &random);
 
     let mut faults = BTreeMap::new();
     let started = Instant::now();
-    for episode in schedule::plan(&random, plan.nodes, plan.length) {
+    for episode in schedule::plan(&random, size, plan.length) {
         // One that took longer than planned puts off the next ones, and leaves out the last.
         if started.elapsed().max(episode.begins) + episode.lasts > plan.length {
             say(started, &format!("{}: left out, there is no time left", episode.fault));
@@ -64,24 +68,42 @@ pub(crate) async fn run(plan: &Plan, binary: &Path, dir: &Path) -> Result<Report
     violations.extend(surprises.map(|what| Violation { checker: "processes", what }));
 
     let history = recorder.history();
+    let histories = cluster.division.split(&history);
+    let nodes = cluster.ids();
+    let files = nodes.iter().map(|node| AuditFile::read(dir, *node));
+    let files = files.collect::<Result<Vec<_>, _>>()?;
     let checking = Instant::now();
-    violations.extend(verdict::judge(&history));
-    violations.extend(verdict::blindness(&history));
-    let late_expiry = late_expiry::judge(&history);
-    violations.extend(late_expiry.violations);
-    if plan.length >= LONG_ENOUGH {
-        violations.extend(verdict::unseen(snapshot_installs, late_expiry.ended));
+    let evidence = Evidence { histories: &histories, files: &files, division: &cluster.division };
+    violations.extend(verdict::judge(&evidence));
+    violations.extend(verdict::blindness(&evidence));
+    let mut silent_sessions_ended = 0;
+    for (_, history) in &histories {
+        let late_expiry = late_expiry::judge(history);
+        violations.extend(late_expiry.violations);
+        silent_sessions_ended += late_expiry.ended;
     }
+    if plan.length >= LONG_ENOUGH {
+        violations.extend(verdict::unseen(snapshot_installs, silent_sessions_ended));
+    }
+    let availability = |(group, history): &(u32, History)| {
+        (*group, Availability::of(history, &cluster.quorum, until))
+    };
     Ok(Report {
         seed: plan.seed,
         nodes: plan.nodes,
         length: plan.length,
-        availability: Availability::of(&history, &cluster.quorum, until),
+        availability: histories.iter().map(availability).collect(),
+        audited_events: files.iter().map(|file| file.events.len()).max().unwrap_or_default(),
+        groups_with_common_gap: cluster
+            .division
+            .groups()
+            .filter(|group| event_order::has_common_gap(*group, &files))
+            .collect(),
         checking: checking.elapsed(),
         wall_clocks_jumped: cluster.clocks.can_jump(),
         kept_locks: kept.len(),
         snapshot_installs,
-        silent_sessions_ended: late_expiry.ended,
+        silent_sessions_ended,
         history,
         faults,
         violations,

@@ -30,10 +30,11 @@ fn position(line: &Value) -> (u64, u64) {
 }
 
 /// Lines of other kinds have the position of the event before them.
-const OTHER_LINES: [&str; 9] = [
+const OTHER_LINES: [&str; 10] = [
     "leadership",
     "membership",
     "gap",
+    "positions",
     "beginning",
     "denied",
     "would_be_denied",

@@ -19,14 +19,14 @@ use crate::support::{
 };
 
 /// A JVM on a busy machine is slow to come back.
-const LONG: Duration = Duration::from_secs(120);
+pub(crate) const LONG: Duration = Duration::from_secs(120);
 /// Longer than any of it takes.
-const TTL: Duration = Duration::from_secs(3_600);
+pub(crate) const TTL: Duration = Duration::from_secs(3_600);
 const RING: u64 = 100;
 /// Of [`take_turns`].
 const EVENTS_PER_TURN: f64 = 7.0;
 /// Elections only when a node is killed, however busy the machine is with the broker.
-const PATIENT: &str = "tick_ms = 100\nelection_ticks = 30";
+pub(crate) const PATIENT: &str = "tick_ms = 100\nelection_ticks = 30";
 
 type Position = (u64, u64);
 
@@ -61,7 +61,7 @@ fn position(line: &Value) -> Position {
 }
 
 /// Each node has its own wall clock, and knows from where clients came to it; the rest is the same on all.
-fn without_own_fields(line: &Value) -> Value {
+pub(crate) fn without_own_fields(line: &Value) -> Value {
     let mut line = line.clone();
     let fields = line.as_object_mut().unwrap();
     for field in ["time", "unix_ms"] {
@@ -78,7 +78,7 @@ fn audit(file: &Path) -> BTreeMap<Position, Value> {
     lines.into_iter().filter(is_event).map(|line| (position(&line), line)).collect()
 }
 
-fn settings(kafka: &KafkaServer, topic: &str, dir: &Path, more: &str) -> String {
+pub(crate) fn settings(kafka: &KafkaServer, topic: &str, dir: &Path, more: &str) -> String {
     format!(
         "{more}\n[audit]\nfile = \"{}/{topic}-{{node}}.jsonl\"\n[kafka]\nbrokers = [\"{}\"]\n\
          topic = \"{topic}\"\npartitions = 3\ntimeout_ms = 2000\n",

@@ -46,6 +46,8 @@ mod interventions;
 mod json_shapes;
 mod jwt_and_rotation;
 mod kafka;
+mod kafka_groups;
+mod kafka_judge;
 mod kafka_secured;
 mod known_client_bugs;
 mod lease_end;

@@ -19,7 +19,7 @@ pub(super) fn check(config: &NodeConfig) -> Result<(), CheckErrors> {
     checks.extend(check_numbers(config));
     checks.extend(check_tables(config));
     checks.extend([
-        check_groups(config),
+        in_range("groups", u64::from(config.groups), 1..=u64::from(GROUPS_MAX)),
         check_node_count(config.nodes.len()),
         check_ids(config),
         check_joining(config),
@@ -84,15 +84,6 @@ fn check_tables(config: &NodeConfig) -> Vec<Result<(), CheckError>> {
     checks.extend(config.tracing.as_ref().map(|tracing| tracing.check()));
     checks.extend([config.http.check(), config.connections.check()]);
     checks
-}
-
-/// With several groups, what is not there yet for all of them cannot be configured.
-fn check_groups(config: &NodeConfig) -> Result<(), CheckError> {
-    in_range("groups", u64::from(config.groups), 1..=u64::from(GROUPS_MAX))?;
-    match (config.groups, &config.kafka) {
-        (groups @ 2.., Some(_)) => Err(CheckError::NotWithSeveralGroups { key: "kafka", groups }),
-        _ => Ok(()),
-    }
 }
 
 fn check_ids(config: &NodeConfig) -> Result<(), CheckError> {

@@ -26,8 +26,6 @@ pub enum CheckError {
          heartbeat would start an election; make election_ticks at least 3 times as large"
     )]
     HeartbeatTooSlow { heartbeat: u64, election: u64 },
-    #[error("{key} cannot be used with groups = {groups} yet; leave it out, or use one group")]
-    NotWithSeveralGroups { key: &'static str, groups: u32 },
     #[error("there are no [[nodes]]; list every node of the cluster, this one included")]
     NoNodes,
     #[error(

@@ -1,6 +1,5 @@
-//! The connection to Kafka. Any failure ends it, and the publisher connects again.
+//! One connection to Kafka, for the batches of all groups. Any failure ends it, and the publisher connects again.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +7,7 @@ use rskafka::BackoffConfig;
 use rskafka::client::error::{Error, ProtocolError};
 use rskafka::client::partition::{Compression, PartitionClient, UnknownTopicHandling};
 use rskafka::client::{Client, ClientBuilder};
+use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -24,9 +24,8 @@ pub(super) struct Broker {
     client: Client,
     topic: String,
     timeout: Duration,
-    partitions: i32,
-    /// Those that something was sent to.
-    open: HashMap<i32, Arc<PartitionClient>>,
+    /// By their numbers. Those are connected that something was sent to.
+    partitions: Vec<OnceCell<Arc<PartitionClient>>>,
 }
 
 /// Why nothing more is sent.
@@ -85,31 +84,28 @@ impl Broker {
             }
             None => return Err(Failure::NoTopic(topic)),
         };
-        Ok(Broker { client, topic, timeout: patience, partitions, open: HashMap::new() })
+        let partitions = (0..partitions).map(|_| OnceCell::new()).collect();
+        Ok(Broker { client, topic, timeout: patience, partitions })
     }
 
     pub(super) fn partitions(&self) -> i32 {
-        self.partitions
+        i32::try_from(self.partitions.len()).unwrap_or(i32::MAX)
     }
 
     /// Sends all of it, to each partition in order. After a failure the outbox has what is not known to have
     /// arrived, unless the client itself broke.
     pub(super) async fn deliver(
-        &mut self,
+        &self,
         outbox: &mut Outbox,
         delivered: &mut Delivered,
     ) -> Result<(), Failure> {
+        let mut clients = Vec::new();
         for partition in outbox.waiting.keys() {
-            if !self.open.contains_key(partition) {
-                let handling = UnknownTopicHandling::Retry;
-                let client = self.client.partition_client(&self.topic, *partition, handling);
-                let client = within(self.timeout, async { Ok(client.await?) }).await?;
-                self.open.insert(*partition, Arc::new(client));
-            }
+            clients.push(self.partition(*partition).await?);
         }
         let mut sending = JoinSet::new();
-        for (partition, batches) in std::mem::take(&mut outbox.waiting) {
-            let Some(client) = self.open.get(&partition).map(Arc::clone) else { continue };
+        let waiting = std::mem::take(&mut outbox.waiting);
+        for ((partition, batches), client) in waiting.into_iter().zip(clients) {
             sending.spawn(send(client, partition, batches, self.timeout));
         }
         let mut result = Ok(());
@@ -124,6 +120,20 @@ impl Broker {
             result = result.and(outcome);
         }
         result
+    }
+
+    /// The first group that sends something to the partition connects to it.
+    async fn partition(&self, number: i32) -> Result<Arc<PartitionClient>, Failure> {
+        let place = usize::try_from(number).ok().and_then(|place| self.partitions.get(place));
+        let connect = || async {
+            let handling = UnknownTopicHandling::Retry;
+            let client = self.client.partition_client(&self.topic, number, handling);
+            within(self.timeout, async { Ok(Arc::new(client.await?)) }).await
+        };
+        match place {
+            Some(client) => client.get_or_try_init(connect).await.map(Arc::clone),
+            None => connect().await,
+        }
     }
 }
 

@@ -612,6 +612,7 @@ impl Shown {
 
     fn kafka(&self, page: &mut Page<'_>) -> fmt::Result {
         let kafka = &self.metrics.kafka;
+        let worst = kafka.furthest_behind();
         page.counter(
             "holdfast_kafka_records",
             "Records that Kafka has acknowledged; repeated ones count again",
@@ -625,8 +626,13 @@ impl Shown {
         )?;
         page.gauge(
             "holdfast_kafka_behind_events",
-            "Events that happened and are not published yet; shown by the leader",
-            kafka.behind.get(),
+            "Events that happened and are not published yet, in the group that is furthest behind; shown by its leader",
+            worst.behind,
+        )?;
+        page.gauge(
+            "holdfast_kafka_behind_group",
+            "The group that is furthest behind, of those that this node leads and publishes; 0 if there is none",
+            u64::from(worst.group),
         )?;
         page.counter(
             "holdfast_kafka_dropped_events",
@@ -640,13 +646,13 @@ impl Shown {
         )?;
         page.gauge(
             "holdfast_kafka_connected",
-            "1 while this node is connected to Kafka; only the leader is",
+            "1 while this node is connected to Kafka; only the leader of a group is",
             kafka.connected.get(),
         )?;
         page.gauge(
             "holdfast_kafka_published_index",
-            "The log entry of the last event that this node published",
-            kafka.published_index.get(),
+            "The log entry of the last event that this node published, in the group that is furthest behind",
+            worst.published_index,
         )
     }
 

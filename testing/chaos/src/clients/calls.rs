@@ -5,18 +5,22 @@ use std::future::Future;
 use std::time::{Duration, Instant};
 
 use holdfast_proto::v1::lock_service_client::LockServiceClient;
-use holdfast_proto::v1::{ClusterStatusRequest, Failure, GroupStatus, StatusRequest};
+use holdfast_proto::v1::{
+    ClusterStatusRequest, Failure, GroupStatus, OpenSessionRequest, StatusRequest,
+};
 use holdfast_proto::v1::{Reason, StatusResponse};
 use holdfast_sim::history::RealTime;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Response, Status};
 
+use crate::division::Division;
 use crate::recorder::Recorder;
 
 /// A node that is silent for this long, beyond the call's own wait, is left for the next.
 const ATTEMPT_PATIENCE: Duration = Duration::from_millis(600);
 /// Longer than any time without a quorum.
 const CALL_PATIENCE: Duration = Duration::from_secs(15);
+const THROWAWAY_TTL: Duration = Duration::from_secs(2);
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(20);
 
 #[derive(Clone, Debug)]
@@ -89,6 +93,27 @@ impl Calls {
         Answer::Never
     }
 
+    /// Which groups there are, as the answer to an open tells. The session is left to its TTL.
+    pub(crate) async fn division(&mut self) -> Option<Division> {
+        let session = holdfast_proto::SessionId::random().ok()?.to_secret_text();
+        let request = OpenSessionRequest {
+            session_id: session,
+            request_id: 1,
+            ttl_ms: THROWAWAY_TTL.as_millis() as u64,
+            ..Default::default()
+        };
+        let answer = self
+            .insist(Duration::ZERO, |mut node| {
+                let request = request.clone();
+                async move { node.open_session(request).await }
+            })
+            .await;
+        match answer {
+            Answer::Given(opened, _) => Division::of(opened.map).ok(),
+            Answer::Refused(..) | Answer::Never => None,
+        }
+    }
+
     pub(crate) async fn status(&mut self, name: &str) -> Answer<StatusResponse> {
         let name = name.to_owned();
         self.insist(Duration::ZERO, |mut node| {
@@ -98,12 +123,11 @@ impl Calls {
         .await
     }
 
-    /// What the first node itself knows of its only group, digest included; none if it does not
-    /// answer.
-    pub(crate) async fn own_view(&self) -> Option<GroupStatus> {
+    /// What the first node itself knows of each group, digests included; none if it does not answer.
+    pub(crate) async fn own_view(&self) -> Option<Vec<GroupStatus>> {
         let mut node = self.nodes.first()?.clone();
         let request = ClusterStatusRequest { with_digests: true, ..Default::default() };
         let answer = tokio::time::timeout(ATTEMPT_PATIENCE, node.cluster_status(request)).await;
-        answer.ok()?.ok()?.into_inner().groups.into_iter().next()
+        Some(answer.ok()?.ok()?.into_inner().groups)
     }
 }

@@ -27,7 +27,7 @@ pub(super) async fn work(context: ClientContext) -> Vec<Kept> {
     let Ok(calls) = Calls::to(&context.addresses, 0, recorder) else { return kept };
     let mut number = 0;
     while !context.is_over() {
-        let Ok(mut session) = Session::open(calls.clone(), recorder, TTL).await else { continue };
+        let Ok(mut session) = Session::open(calls.clone(), &context, TTL).await else { continue };
         // A session with a request that was never answered is left, and its locks stay.
         while !context.is_over() && kept.len() < KEPT_MAX {
             number += 1;

@@ -23,7 +23,7 @@ pub(super) async fn work(number: u64, context: ClientContext) {
     while !context.is_over() {
         locks += 1;
         let name = LockName::new(&format!("{NAME_PREFIX}{number}:{locks}"));
-        let (Ok(name), Ok(mut session)) = (name, Session::open(calls.clone(), recorder, TTL).await)
+        let (Ok(name), Ok(mut session)) = (name, Session::open(calls.clone(), &context, TTL).await)
         else {
             continue;
         };

@@ -18,7 +18,7 @@ use holdfast_core::{
 };
 use holdfast_sim::history::{Input, Output, RealTime};
 
-use super::{ClientContext, shared_lock};
+use super::ClientContext;
 use crate::random::Random;
 use crate::recorder::{Begun, Recorder};
 
@@ -93,7 +93,7 @@ impl Worker {
 
     /// Takes a lock, works under it, and gives it back.
     async fn turn(&mut self, context: &ClientContext, random: &mut Random) -> Result<(), Over> {
-        let name = shared_lock(random).ok_or(Over)?;
+        let name = context.shared_lock(random).ok_or(Over)?;
         let wait = Duration::from_millis(random.within(0..2_500));
         let ttl = random.once_in(6).then(|| Duration::from_millis(random.within(300..1_500)));
         let Some(guard) = self.acquire(&name, wait, ttl).await? else { return Ok(()) };

@@ -17,6 +17,7 @@ use holdfast_core::LockName;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::division::Division;
 use crate::random::Random;
 use crate::recorder::Recorder;
 
@@ -27,7 +28,9 @@ const PLAIN_CLIENTS: u64 = 8;
 const LIBRARY_CLIENTS: u64 = 4;
 const LEAVERS: u64 = 4;
 /// Fewer than clients: they meet.
-const SHARED_LOCKS: u64 = 4;
+const SHARED_LOCKS: usize = 4;
+/// With several groups: in each of them.
+const SHARED_LOCKS_OF_GROUP: usize = 2;
 
 /// What all clients know.
 #[derive(Clone, Debug)]
@@ -35,6 +38,9 @@ pub(crate) struct ClientContext {
     /// Where the nodes are, as clients reach them.
     pub(crate) addresses: Arc<BTreeMap<u64, String>>,
     pub(crate) recorder: Recorder,
+    pub(crate) division: Arc<Division>,
+    /// Locks that all clients want.
+    shared: Arc<[LockName]>,
     /// True when the clients shall come to an end.
     stop: watch::Receiver<bool>,
 }
@@ -49,6 +55,7 @@ pub(crate) struct Clients {
 impl Clients {
     pub(crate) fn start(
         addresses: BTreeMap<u64, String>,
+        division: &Division,
         recorder: &Recorder,
         random: &Random,
     ) -> Clients {
@@ -56,6 +63,8 @@ impl Clients {
         let context = ClientContext {
             addresses: Arc::new(addresses),
             recorder: recorder.clone(),
+            division: Arc::new(division.clone()),
+            shared: shared_locks(division).into(),
             stop: stop.subscribe(),
         };
         let mut working = Vec::new();
@@ -105,6 +114,11 @@ impl ClientContext {
         *self.stop.borrow()
     }
 
+    fn shared_lock(&self, random: &mut Random) -> Option<LockName> {
+        let place = random.within(0..self.shared.len() as u64);
+        self.shared.get(place as usize).cloned()
+    }
+
     /// Sleeps for so long, or until the end.
     async fn pause(&self, time: Duration) {
         let mut stop = self.stop.clone();
@@ -112,6 +126,23 @@ impl ClientContext {
     }
 }
 
-fn shared_lock(random: &mut Random) -> Option<LockName> {
-    LockName::new(&format!("shared:{}", random.within(0..SHARED_LOCKS))).ok()
+/// The same number in each group.
+fn shared_locks(division: &Division) -> Vec<LockName> {
+    let of_each = match division.groups().len() {
+        1 => SHARED_LOCKS,
+        _ => SHARED_LOCKS_OF_GROUP,
+    };
+    let mut found: BTreeMap<u32, usize> = division.groups().map(|group| (group, 0)).collect();
+    let mut names = Vec::new();
+    let mut candidates = (0..).map_while(|number| LockName::new(&format!("shared:{number}")).ok());
+    while names.len() < of_each * found.len()
+        && let Some(name) = candidates.next()
+    {
+        let count = found.entry(division.group_of(name.as_str())).or_default();
+        if *count < of_each {
+            *count += 1;
+            names.push(name);
+        }
+    }
+    names
 }

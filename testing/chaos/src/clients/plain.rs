@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use holdfast_core::LockName;
 
+use super::ClientContext;
 use super::calls::Calls;
 use super::session::{Over, Session};
-use super::{ClientContext, shared_lock};
 use crate::random::Random;
 
 #[derive(Clone, Copy)]
@@ -23,12 +23,11 @@ enum ClientStep {
 }
 
 pub(super) async fn work(number: u64, context: ClientContext, mut random: Random) {
-    let recorder = &context.recorder;
-    let Ok(calls) = Calls::to(&context.addresses, number, recorder) else { return };
+    let Ok(calls) = Calls::to(&context.addresses, number, &context.recorder) else { return };
     let Ok(own) = LockName::new(&format!("own:{number}")) else { return };
     while !context.is_over() {
         let ttl = Duration::from_millis(random.within(2_000..6_000));
-        let Ok(mut session) = Session::open(calls.clone(), recorder, ttl).await else { continue };
+        let Ok(mut session) = Session::open(calls.clone(), &context, ttl).await else { continue };
         loop {
             if context.is_over() {
                 let _ = session.close().await;
@@ -70,7 +69,7 @@ async fn act(
     context: &ClientContext,
     random: &mut Random,
 ) -> Result<(), Over> {
-    let shared = shared_lock(random).ok_or(Over)?;
+    let shared = context.shared_lock(random).ok_or(Over)?;
     let wait = Duration::from_millis(random.within(0..2_000));
     let work = Duration::from_millis(random.within(0..30));
     match deed {

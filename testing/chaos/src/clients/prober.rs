@@ -7,8 +7,8 @@ use std::time::Duration;
 use holdfast_core::{RequestId, SessionId};
 use holdfast_sim::history::Input;
 
+use super::ClientContext;
 use super::calls::{Answer, Calls};
-use super::{ClientContext, shared_lock};
 use crate::random::Random;
 
 const BETWEEN_READS: Duration = Duration::from_millis(60);
@@ -23,7 +23,7 @@ pub(super) async fn work(node: u64, context: ClientContext, mut random: Random) 
     let session = SessionId(OWN_IDS | u128::from(node));
     let mut reads = 0;
     while !context.is_over() {
-        let Some(name) = shared_lock(&mut random) else { return };
+        let Some(name) = context.shared_lock(&mut random) else { return };
         reads += 1;
         let input = Input::Status { name: name.clone() };
         let begun = recorder.begin(session, RequestId(reads), input);

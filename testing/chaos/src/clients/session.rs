@@ -1,17 +1,21 @@
-//! A session over unary calls. Only its own requests keep it alive.
+//! A session over unary calls, open in all groups of the cluster. Only its own requests keep it alive: a request about a
+//! lock keeps it alive in the group of the lock.
 //!
 //! It keeps the rule of the client library by itself: a lock is believed in only as long as it must be
 //! held, counted from when the last answered request was first sent.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use holdfast_core::{FenceToken, Grant, LockName, Outcome, RequestId, SessionId};
 use holdfast_proto::v1;
 use holdfast_sim::history::{Input, Output, RealTime};
 
+use super::ClientContext;
 use super::calls::{Answer, Calls};
 use crate::answers::{self, Known};
+use crate::division::Division;
 use crate::recorder::{Begun, Recorder};
 
 #[derive(Debug)]
@@ -25,7 +29,9 @@ pub(crate) struct Session {
     next_request: u64,
     /// Requests that may still be repeated.
     outstanding: BTreeSet<u64>,
-    alive_until: Instant,
+    division: Arc<Division>,
+    /// In each group.
+    alive_until: BTreeMap<u32, Instant>,
 }
 
 /// The session cannot go on: it is gone, or it is not known what became of a request.
@@ -47,29 +53,32 @@ struct Sent {
     request_id: u64,
     acked_through: u64,
     at: Instant,
+    /// The group that it is for; none for all of them.
+    group: Option<u32>,
 }
 
 impl Session {
     pub(crate) async fn open(
         calls: Calls,
-        recorder: &Recorder,
+        context: &ClientContext,
         ttl: Duration,
     ) -> Result<Session, Over> {
         let id = holdfast_proto::SessionId::random().map_err(|_| Over)?;
         let mut session = Session {
             calls,
-            recorder: recorder.clone(),
+            recorder: context.recorder.clone(),
             id: SessionId(u128::from_be_bytes(id.to_bytes())),
             secret: id.to_secret_text(),
             public_id: id.public_id().to_string(),
             ttl,
             next_request: 1,
             outstanding: BTreeSet::new(),
-            alive_until: Instant::now(),
+            division: Arc::clone(&context.division),
+            alive_until: BTreeMap::new(),
         };
-        recorder.knows_public_id(session.public_id.clone(), session.id);
+        context.recorder.knows_public_id(session.public_id.clone(), session.id);
         let ttl_ms = ttl.as_millis() as u64;
-        let sent = session.begin(Input::OpenSession { ttl_ms });
+        let sent = session.begin(None, Input::OpenSession { ttl_ms });
         let request = v1::OpenSessionRequest {
             session_id: session.secret.clone(),
             request_id: sent.request_id,
@@ -95,7 +104,7 @@ impl Session {
     }
 
     pub(crate) async fn keep_alive(&mut self) -> Result<(), Over> {
-        let sent = self.begin(Input::Touch);
+        let sent = self.begin(None, Input::Touch);
         let request = v1::KeepAliveRequest {
             session_id: self.secret.clone(),
             request_id: sent.request_id,
@@ -113,7 +122,7 @@ impl Session {
     }
 
     pub(crate) async fn close(mut self) -> Result<(), Over> {
-        let sent = self.begin(Input::CloseSession);
+        let sent = self.begin(None, Input::CloseSession);
         let request = v1::CloseSessionRequest {
             session_id: self.secret.clone(),
             request_id: sent.request_id,
@@ -139,7 +148,7 @@ impl Session {
         let ttl_ms = ttl.map(|ttl| ttl.as_millis() as u64);
         let wait_ms = wait.as_millis() as u64;
         let input = Input::Acquire { name: name.clone(), wait_ms, ttl_ms, max_hold_ms: None };
-        let sent = self.begin(input);
+        let sent = self.begin(Some(name), input);
         let request = v1::AcquireRequest {
             session_id: self.secret.clone(),
             request_id: sent.request_id,
@@ -176,7 +185,7 @@ impl Session {
     ) -> Result<Option<Held>, Over> {
         let wait_ms = wait.as_millis() as u64;
         let input = Input::Acquire { name: name.clone(), wait_ms, ttl_ms: None, max_hold_ms: None };
-        let acquire = self.begin(input);
+        let acquire = self.begin(Some(name), input);
         let request = v1::AcquireRequest {
             session_id: self.secret.clone(),
             request_id: acquire.request_id,
@@ -196,12 +205,13 @@ impl Session {
             return Ok(held(self.end(acquire, answer, answers::acquired)?));
         }
         let target = acquire.request_id;
-        let cancel = self.begin(Input::Cancel { target: RequestId(target) });
+        let cancel = self.begin(Some(name), Input::Cancel { target: RequestId(target) });
         let request = v1::CancelRequest {
             session_id: self.secret.clone(),
             request_id: cancel.request_id,
             acked_through: cancel.acked_through,
             target,
+            group: self.division.group_of(name.as_str()),
             ..Default::default()
         };
         let cancelling = self.calls.insist(Duration::ZERO, |mut node| {
@@ -216,7 +226,7 @@ impl Session {
 
     pub(crate) async fn release(&mut self, held: &Held) -> Result<(), Over> {
         let input = Input::Release { name: held.name.clone(), token: held.token };
-        let sent = self.begin(input);
+        let sent = self.begin(Some(&held.name), input);
         let request = v1::ReleaseRequest {
             session_id: self.secret.clone(),
             request_id: sent.request_id,
@@ -238,7 +248,7 @@ impl Session {
     pub(crate) async fn renew(&mut self, held: &mut Held, ttl: Duration) -> Result<(), Over> {
         let ttl_ms = Some(ttl.as_millis() as u64);
         let input = Input::Renew { name: held.name.clone(), token: held.token, ttl_ms };
-        let sent = self.begin(input);
+        let sent = self.begin(Some(&held.name), input);
         let request = v1::RenewRequest {
             session_id: self.secret.clone(),
             request_id: sent.request_id,
@@ -284,19 +294,23 @@ impl Session {
     /// Writes to the protected resource, if the lock can still be believed in.
     pub(crate) fn write(&self, held: &Held) -> Result<(), Over> {
         self.recorder.write(self.id, &held.name, || {
-            let end = held.own_end.map_or(self.alive_until, |own| own.min(self.alive_until));
+            let group = self.division.group_of(held.name.as_str());
+            let alive_until = self.alive_until.get(&group).copied().ok_or(Over)?;
+            let end = held.own_end.map_or(alive_until, |own| own.min(alive_until));
             if Instant::now() < end { Ok(held.token) } else { Err(Over) }
         })
     }
 
-    fn begin(&mut self, input: Input) -> Sent {
+    /// A request about a lock, or about the session itself.
+    fn begin(&mut self, lock: Option<&LockName>, input: Input) -> Sent {
+        let group = lock.map(|name| self.division.group_of(name.as_str()));
         let request_id = self.next_request;
         self.next_request += 1;
         self.outstanding.insert(request_id);
         let acked_through = self.outstanding.first().map_or(0, |first| first - 1);
         let at = Instant::now();
         let begun = self.recorder.begin(self.id, RequestId(request_id), input);
-        Sent { begun, request_id, acked_through, at }
+        Sent { begun, request_id, acked_through, at, group }
     }
 
     fn end<T>(
@@ -319,7 +333,12 @@ impl Session {
         if let Outcome::Rejected(_) = outcome {
             return if outcome_ends_session(&outcome) { Err(Over) } else { Ok(outcome) };
         }
-        self.alive_until = self.alive_until.max(sent.at + trusted_part(self.ttl));
+        let until = sent.at + trusted_part(self.ttl);
+        for group in self.division.groups().filter(|it| sent.group.is_none_or(|group| group == *it))
+        {
+            let known = self.alive_until.entry(group).or_insert(until);
+            *known = until.max(*known);
+        }
         Ok(outcome)
     }
 }

@@ -84,8 +84,15 @@ impl Cluster {
 
     /// Nodes with so many Raft groups; waits until all of them serve.
     pub(crate) async fn start_divided(nodes: u64, groups: u32) -> Cluster {
-        let settings = format!("{PATIENT}\ngroups = {groups}");
-        let options = ClusterOptions { nodes, settings };
+        let options = ClusterOptions { nodes, settings: PATIENT.to_owned() };
+        Cluster::start_divided_with(groups, options).await
+    }
+
+    /// The same for nodes with more settings.
+    pub(crate) async fn start_divided_with(groups: u32, options: ClusterOptions) -> Cluster {
+        // Before the tables of the settings.
+        let settings = format!("groups = {groups}\n{}", options.settings);
+        let options = ClusterOptions { settings, ..options };
         let cluster = Cluster::launch_at(cluster_slot().await, options);
         for id in cluster.ids() {
             cluster.ready(id).await;
