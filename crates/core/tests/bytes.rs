@@ -166,11 +166,11 @@ fn rules_that_this_build_does_not_know_are_refused_with_an_error() {
     let mut table = LockTable::new(Limits::default());
     table.apply(LogIndex(5), LogicalTime::ZERO, adopt, &mut Vec::new());
     let mut snapshot = table.encode();
-    assert_eq!(snapshot[..2], [4, 9]);
+    assert_eq!(snapshot[..2], [4, 10]);
     snapshot.truncate(snapshot.len() - 8);
-    snapshot[1] = 10;
+    snapshot[1] = 11;
     let refusal = decode(&with_digest(snapshot.clone())).unwrap_err();
-    assert_eq!(refusal, DecodeError::UnknownRules { found: 10, known: 9 });
+    assert_eq!(refusal, DecodeError::UnknownRules { found: 11, known: 10 });
     snapshot[1] = 1;
     let refusal = decode(&with_digest(snapshot)).unwrap_err();
     assert!(matches!(refusal, DecodeError::Inconsistent(_)), "{refusal}");

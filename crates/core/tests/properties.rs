@@ -326,6 +326,17 @@ impl Judge {
             ) => {
                 assert_eq!(*epoch, self.epoch);
                 assert!(names_of(command).any(|name| !self.owns(name)), "{command:?}");
+                if let Command::Release { call, hold }
+                | Command::Renew { call, hold, .. }
+                | Command::Proclaim { call, hold, .. } = command
+                {
+                    let holders = self.holders.get(&hold.name).into_iter().flatten();
+                    let is_here = holders.into_iter().any(|it| {
+                        (it.session, it.token) == (call.session, hold.token)
+                            && [RequestId(0), it.request].contains(&hold.acquire)
+                    });
+                    assert!(!is_here, "{command:?} is about a hold that is here");
+                }
             }
             _ => {}
         }
@@ -734,7 +745,11 @@ fn names_of(command: &Command) -> impl Iterator<Item = &LockName> {
     let (one, many) = match command {
         Command::Acquire(acquire) => (Some(&acquire.name), None),
         Command::AcquireAll(acquire) => (None, Some(&acquire.members)),
-        Command::Convert { hold, .. } | Command::Transfer { hold, .. } => (Some(&hold.name), None),
+        Command::Convert { hold, .. }
+        | Command::Transfer { hold, .. }
+        | Command::Release { hold, .. }
+        | Command::Renew { hold, .. }
+        | Command::Proclaim { hold, .. } => (Some(&hold.name), None),
         Command::Intervene(intervention) => match &intervention.action {
             Action::Break { name, .. }
             | Action::Reopen { name }

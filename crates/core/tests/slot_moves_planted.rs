@@ -14,7 +14,7 @@ use std::panic::catch_unwind;
 
 use holdfast_core::planted::{Bug, activate};
 
-const SEEDS: u64 = 300;
+const SEEDS: u64 = 60;
 
 #[test]
 fn each_planted_bug_of_a_move_is_found() {

@@ -61,7 +61,8 @@ impl Coverage {
         let pairs = FaultKind::ALL
             .into_iter()
             .flat_map(|fault| CommandKind::ALL.into_iter().map(move |command| (fault, command)));
-        let is_sent = |command: &CommandKind| command.origin() != Origin::UnaryCall;
+        let is_sent =
+            |command: &CommandKind| !matches!(command.origin(), Origin::UnaryCall | Origin::Unsent);
         // Groups that are founded beside others adopt rules in their first seconds, if at all.
         let cannot_meet = (FaultKind::GroupQuorumLoss, CommandKind::AdoptRules);
         // Nor is a policy adopted where there is one group.

@@ -50,6 +50,8 @@ pub enum Origin {
     /// A node does, about a caller that hung up. The clients of the simulation have streams, so none does.
     UnaryCall,
     Leader,
+    /// No server proposes it yet, and the simulation does not either.
+    Unsent,
 }
 
 impl CommandKind {
@@ -147,9 +149,9 @@ impl CommandKind {
             | CommandKind::Reopen
             | CommandKind::SetLimits
             | CommandKind::ChangeAccess
-            | CommandKind::SetOwnership
-            | CommandKind::MoveSlots => Origin::Operator,
+            | CommandKind::SetOwnership => Origin::Operator,
             CommandKind::DetachStream => Origin::Stream,
+            CommandKind::MoveSlots => Origin::Unsent,
             CommandKind::Abandon => Origin::UnaryCall,
             CommandKind::BeginTerm
             | CommandKind::Tick

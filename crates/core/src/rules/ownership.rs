@@ -21,7 +21,6 @@ use crate::model::command::{
 use crate::model::event::Event;
 use crate::model::name::LockName;
 use crate::model::outcome::{Outcome, Rejection};
-use crate::model::rules_version::RulesVersion;
 use crate::model::slot::{MapEpoch, SlotSet};
 use crate::state::deferred::Promotion;
 use crate::state::ownership::Ownership;
@@ -93,22 +92,22 @@ impl LockTable {
         }
     }
 
-    /// Whether the request has its answer here. One that was acknowledged may have left with the slot, since rules 10.
+    /// Whether the request has its answer here. If something of the session has left, so may have what was acknowledged.
     fn has_answer_for(&self, call: &Call) -> bool {
-        if self.rules() < RulesVersion::TEN {
-            return self.is_answered(call);
+        match self.live_session(call.session) {
+            Some(session) if session.moved_at.is_some() => {
+                session.answers.get(call.request).is_some()
+                    || session.waits.contains(call.request)
+                    || session.has_by(call.request)
+            }
+            _ => self.is_answered(call),
         }
-        let Some(session) = self.live_session(call.session) else { return false };
-        session.answers.get(call.request).is_some()
-            || session.waits.contains(call.request)
-            || session.has_by(call.request)
     }
 
-    /// Whether a request about a hold is answered here: the hold is here, or was. Otherwise it may have left with the
-    /// slot, since rules 10.
+    /// Whether a request about a hold is answered here. If something of the session has left, so may have the hold.
     fn may_know_hold(&self, call: &Call, meant: &HoldRef) -> bool {
         let Some(session) = self.live_session(call.session) else { return true };
-        self.rules() < RulesVersion::TEN
+        session.moved_at.is_none()
             || session.answers.get(call.request).is_some()
             || session.lost(meant.token)
             || !matches!(self.find_meant(call, meant), Err(Rejection::NotHeld))

@@ -95,15 +95,20 @@ impl World {
     }
 
     pub(crate) fn name_of(&self, session: SessionId) -> String {
-        if let Some(name) = usize::try_from(session.0).ok().and_then(|it| self.names.get(it - 1)) {
-            return name.clone();
+        self.name_within(session, 2).expect("a session of the story")
+    }
+
+    /// The guest of a guest is the session again.
+    fn name_within(&self, session: SessionId, moves_max: usize) -> Option<String> {
+        let number = usize::try_from(session.0).ok().and_then(|number| number.checked_sub(1));
+        if let Some(name) = number.and_then(|number| self.names.get(number)) {
+            return Some(name.clone());
         }
-        let guests = self.moves.iter().flat_map(|id| {
-            let sessions = (1..=self.names.len() as u128).map(SessionId);
-            sessions.map(|of| (id.guest(of), of, id.epoch))
-        });
-        let (_, of, epoch) = guests.into_iter().find(|(guest, ..)| *guest == session).unwrap();
-        format!("{}@{epoch}", self.name_of(of))
+        let moves_max = moves_max.checked_sub(1)?;
+        self.moves.iter().find_map(|id| {
+            let name = self.name_within(id.guest(session), moves_max)?;
+            Some(format!("{name}@{}", id.epoch))
+        })
     }
 
     pub(crate) fn call(&mut self, name: &str, request: u64) -> Call {
