@@ -65,8 +65,8 @@ pub(crate) struct DevArgs {
     /// clients in the data directory.
     #[arg(long)]
     secure: bool,
-    /// Divides the locks over so many Raft groups, 1 to 64, each with a leader of its own. With more than 1 this is a
-    /// preview: see docs/scale.md for what does not work yet.
+    /// Divides the locks over so many Raft groups, 1 to 64, each with a leader of its own. docs/scale.md says what is
+    /// different with more than 1.
     #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 1, value_parser = group_count)]
     groups: u32,
 }
@@ -315,18 +315,17 @@ fn welcome(
         None => format!("export HOLDFAST_ENDPOINTS={}", addresses.join(",")),
     };
     // A program of a secured cluster needs three files more: the guide shows it.
-    let of_programs = match (secured, groups) {
-        (Some(_), _) => {
+    let of_programs = match secured {
+        Some(_) => {
             "Programs show the certificate that this file names: see docs/security.md\n".to_owned()
         }
-        (None, 1) => lines_of_programs(addresses.first().map_or("", String::as_str)),
-        (None, _) => String::new(),
+        None => lines_of_programs(addresses.first().map_or("", String::as_str)),
     };
     let of_groups = match groups {
         1 => String::new(),
         groups => format!(
-            "{groups} groups: a preview. This command and the Rust library know several groups, the other libraries do \
-             not yet: see docs/scale.md\n"
+            "{groups} groups: a lock belongs to the group of its name, and `lock --all` takes locks of one group: see \
+             docs/scale.md\n"
         ),
     };
     let programs = of_programs + &of_groups;

@@ -333,7 +333,7 @@ pub(super) fn status_on_stream(
     })?;
     let status = match data {
         ReadData::Status(status) => status,
-        ReadData::Refused(rejection) => return Err(rejected(rejection.clone())),
+        ReadData::Refused(rejection) => return Err(rejected(*rejection)),
         _ => return Err(bug("the shard read something else")),
     };
     let mut response = lock_status(name.as_str(), status.clone(), *at, *applied_index, group);
