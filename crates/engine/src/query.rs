@@ -21,6 +21,8 @@ pub enum Query {
     Status {
         name: LockName,
         shown_max: usize,
+        /// Refuse it if another group owns the lock, which looks free here.
+        is_owner_asked: bool,
     },
     List {
         prefix: String,
@@ -102,14 +104,19 @@ pub struct WholeState {
 impl Query {
     /// Reads the table. None for a snapshot, which takes several turns.
     pub(crate) fn read(self, table: &LockTable) -> Option<ReadData> {
-        if let Query::Status { name, .. } | Query::Why { name, .. } | Query::Token { name, .. } =
-            &self
-            && let Err(rejection) = table.check_read(name)
-        {
+        let owner_asked = match &self {
+            Query::Status { name, is_owner_asked: true, .. }
+            | Query::Why { name, .. }
+            | Query::Token { name, .. } => Some(name),
+            _ => None,
+        };
+        if let Some(Err(rejection)) = owner_asked.map(|name| table.check_read(name)) {
             return Some(ReadData::Refused(rejection));
         }
         Some(match self {
-            Query::Status { name, shown_max } => ReadData::Status(table.status(&name, shown_max)),
+            Query::Status { name, shown_max, .. } => {
+                ReadData::Status(table.status(&name, shown_max))
+            }
             Query::Why { name, shown_max } => ReadData::Why(table.why(&name, shown_max)),
             Query::Token { name, token } => ReadData::Token(table.token_standing(&name, token)),
             Query::Freezes => ReadData::Freezes(table.freezes()),

@@ -22,7 +22,7 @@ fn leader() -> (Cluster, SessionId) {
     cluster.replica_mut(NODE).handle_log_version(NODE, u32::MAX);
     cluster.run_until_leader();
     cluster.run_for(Duration::from_millis(100));
-    assert_eq!(cluster.replica(NODE).table().rules(), RulesVersion::NEWEST);
+    assert_eq!(cluster.replica(NODE).table().rules(), RulesVersion::ADOPTED);
     let session = SessionId(1);
     let ticket = cluster.call(NODE, cluster::open(session, 60_000));
     cluster.run_until_ended(ticket);

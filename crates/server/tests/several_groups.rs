@@ -14,12 +14,12 @@ use holdfast_proto::v1::cluster_service_client::ClusterServiceClient;
 use holdfast_proto::v1::operator_service_client::OperatorServiceClient;
 use holdfast_proto::v1::watch_service_client::WatchServiceClient;
 use holdfast_proto::v1::{
-    AcquireAllRequest, CancelRequest, CloseSessionRequest, ClusterStatusRequest, EventKind,
-    EventPosition, Failure, FreezeRequest, HistoryRequest, Intervention, KeepAliveManyRequest,
-    KeepAliveRequest, KillSessionRequest, ListFreezesRequest, ListOrder, ListRequest,
-    ListSessionsRequest, Member, OpenSessionRequest, Reason, SaveSnapshotRequest, StatusRequest,
-    ThawRequest, TransferLeadershipRequest, WatchFrame, WatchRequest, acquire_response, answer,
-    cancel_response, operation, save_snapshot_chunk,
+    AcquireAllRequest, AcquireRequest, CancelRequest, CloseSessionRequest, ClusterStatusRequest,
+    EventKind, EventPosition, Failure, FreezeRequest, HistoryRequest, Intervention,
+    KeepAliveManyRequest, KeepAliveRequest, KillSessionRequest, ListFreezesRequest, ListOrder,
+    ListRequest, ListSessionsRequest, Member, OpenSessionRequest, Reason, SaveSnapshotRequest,
+    StatusRequest, ThawRequest, Tier, TransferLeadershipRequest, WatchFrame, WatchRequest,
+    acquire_response, answer, cancel_response, operation, save_snapshot_chunk,
 };
 use holdfast_replica::{read_parts, read_snapshot};
 use holdfast_server::{AuditConfig, Node, NodeConfig};
@@ -440,6 +440,22 @@ async fn a_group_refuses_the_locks_of_other_groups_and_several_groups_at_once() 
         (reason(&elsewhere), elsewhere.code()),
         (Reason::WrongGroup, Code::FailedPrecondition)
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_status_of_a_lock_of_any_group_shows_its_holder_in_the_efficiency_tier() {
+    let cluster = Cluster::start_with(1, with_groups).await;
+    let mut client = cluster.client(0).await;
+    let (session, map) = open_in_all_groups(&mut client).await;
+    for group in 1..=GROUPS {
+        let name = name_of(&map, group);
+        let tier = Tier::Efficiency.into();
+        let request = AcquireRequest { tier, ..acquire(&session, 10 + u64::from(group), &name, 0) };
+        answered(async || client.clone().acquire(request.clone()).await).await;
+        let request = StatusRequest { name, request_id: 0 };
+        let status = answered(async || client.clone().status(request.clone()).await).await;
+        assert_eq!(status.efficiency.map(|tier| tier.holder_count), Some(1), "group {group}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

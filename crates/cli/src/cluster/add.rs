@@ -215,7 +215,9 @@ impl Votes {
 }
 
 fn votes(status: &v1::ClusterStatusResponse, node: u64) -> Votes {
-    let groups = status.groups.iter().filter(|group| !group.members.is_empty());
+    // Only with several groups are their members told. One whose members the node does not know yet has no vote for it.
+    let are_told = status.groups.iter().any(|group| !group.members.is_empty());
+    let groups = status.groups.iter().filter(|_| are_told);
     let votes = |group: &&v1::GroupStatus| {
         let mut members = group.members.iter();
         members.any(|member| member.node == node && member.role() == v1::NodeRole::Voter)

@@ -36,6 +36,8 @@ impl RulesVersion {
     pub const TEN: RulesVersion = RulesVersion(10);
     /// The newest that this build knows.
     pub const NEWEST: RulesVersion = RulesVersion::TEN;
+    /// The newest that a leader adopts. No server moves slots yet, so the formats of rules 10 can still change.
+    pub const ADOPTED: RulesVersion = RulesVersion::NINE;
 
     pub fn number(self) -> u8 {
         self.0

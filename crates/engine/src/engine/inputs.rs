@@ -172,7 +172,11 @@ impl<H: Host> Engine<H> {
     pub fn read_statuses(&mut self, stream: StreamKey, reads: Vec<(RequestId, LockName)>) {
         self.carry_out_deferred();
         for (request, name) in reads {
-            let query = Query::Status { name: name.clone(), shown_max: STATUS_SHOWN_MAX };
+            let query = Query::Status {
+                name: name.clone(),
+                shown_max: STATUS_SHOWN_MAX,
+                is_owner_asked: true,
+            };
             self.begin_read(stream.group, query, ReadReply::Stream { stream, request, name });
         }
         self.deliver_if_halted();

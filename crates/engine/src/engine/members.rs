@@ -41,6 +41,10 @@ impl<H: Host> Engine<H> {
         let mut others = self.groups.iter().filter(|group| group.id != ROOT);
         others.find_map(|Group { id, replica, .. }| {
             let differences = replica.membership().differences(root.membership());
+            // A node that cannot get its vote holds up its group, and with it the removal of the node that it replaces.
+            if matches!(change, MembershipChange::Remove { node } if differences.contains(node)) {
+                return None;
+            }
             let node = differences.into_iter().find(|node| *node != change.node())?;
             let what = format!("group {id} has not yet made the last change of node {node}");
             Some(ChangeRefusal::UnderWay { what })

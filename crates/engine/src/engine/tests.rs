@@ -401,7 +401,7 @@ fn a_session_that_may_not_connect_is_not_told_that_its_heartbeat_counted() {
     bench.engine.peer_identified(NodeId(1), Member::default(), u32::MAX);
     bench.now += TICK;
     bench.turn_until(|bench| {
-        bench.engine.replicas().all(|(_, replica)| replica.table().rules() == RulesVersion::NEWEST)
+        bench.engine.replicas().all(|(_, replica)| replica.table().rules() == RulesVersion::ADOPTED)
     });
     let change = |bench: &mut Bench, change| {
         let (by, identity, expected) = ("token:root".into(), None, None);

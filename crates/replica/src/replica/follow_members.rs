@@ -5,7 +5,7 @@
 
 use super::Replica;
 use crate::id::NodeId;
-use crate::membership::{ChangeVerdict, Membership};
+use crate::membership::{ChangeVerdict, Membership, Role};
 
 /// The members of the root group, as this node knows them.
 #[derive(Debug, Default)]
@@ -20,6 +20,12 @@ impl RootMembers {
     pub(super) fn compare(&mut self, own: &Membership) {
         let known = self.known.as_ref();
         self.differ = known.is_some_and(|root| !own.changes_toward(root).is_empty());
+    }
+
+    /// A vote is given in the root group first: it can give a node up until then, also one that replaces another.
+    pub(super) fn lets_vote(&self, node: NodeId) -> bool {
+        let is_given = |role| matches!(role, Some(Role::Voter | Role::Entering));
+        self.known.as_ref().is_none_or(|root| is_given(root.role(node)))
     }
 
     pub(super) fn id_to_retire(&self, own: &Membership) -> Option<NodeId> {

@@ -286,6 +286,9 @@ impl Replica {
             return;
         }
         let Some(node) = self.membership.on_its_way() else { return };
+        if !self.membership_manager.root_members.lets_vote(node) {
+            return;
+        }
         let promote = MembershipChange::Promote { node };
         if self.judge_liveness(&promote).is_err() {
             return;

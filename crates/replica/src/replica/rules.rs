@@ -13,8 +13,7 @@ use crate::effect::{Effect, Ticket};
 use crate::id::NodeId;
 
 /// The rules, and the first format of log entries that includes them; the newest first.
-const RULES_SINCE: [(RulesVersion, u32); 9] = [
-    (RulesVersion::TEN, 11),
+const RULES_SINCE: [(RulesVersion, u32); 8] = [
     (RulesVersion::NINE, 10),
     (RulesVersion::EIGHT, 9),
     (RulesVersion::SEVEN, 8),
@@ -58,7 +57,7 @@ impl Replica {
     /// As leader, proposes the newest rules that all members can read.
     pub(super) fn adopt_rules_if_all_support(&mut self) {
         let proposal = (self.consensus.term(), self.table.rules());
-        if self.table.rules() >= RulesVersion::NEWEST
+        if self.table.rules() >= RulesVersion::ADOPTED
             || self.rules_adoption.proposed == Some(proposal)
             || !self.consensus.has_committed_in_own_term()
         {

@@ -131,7 +131,10 @@ impl Broker {
             within(self.timeout, async { Ok(Arc::new(client.await?)) }).await
         };
         match place {
-            Some(client) => client.get_or_try_init(connect).await.map(Arc::clone),
+            // A group also waits for another one that connects.
+            Some(client) => {
+                within(self.timeout, client.get_or_try_init(connect)).await.map(Arc::clone)
+            }
             None => connect().await,
         }
     }

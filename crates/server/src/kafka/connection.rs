@@ -15,8 +15,8 @@ use crate::config::KafkaConfig;
 use crate::metrics::Metrics;
 
 /// Between attempts to reach Kafka.
-const PAUSE_MIN: Duration = Duration::from_millis(50);
-const PAUSE_MAX: Duration = Duration::from_secs(2);
+pub(super) const PAUSE_MIN: Duration = Duration::from_millis(50);
+pub(super) const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// The same failure is told once in this time.
 const TOLD_EVERY: Duration = Duration::from_secs(60);
 
@@ -158,11 +158,11 @@ impl State {
         true
     }
 
-    /// Once no group is failing, the next failure is a new one.
+    /// A connection over which a group sends is a good one. Once no group is failing, the next failure is a new one.
     fn no_longer_failing(&mut self, group: GroupId) {
         self.failing.remove(&group);
+        self.pause = PAUSE_MIN;
         if self.failing.is_empty() {
-            self.pause = PAUSE_MIN;
             self.told = None;
         }
     }

@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::broker::{Broker, Delivered, Failure};
+use super::connection::{PAUSE_MAX, PAUSE_MIN};
 use super::outbox::Outbox;
 use super::progress::{ProgressLog, Reached};
 use super::published_group::PublishedGroup;
@@ -76,6 +77,7 @@ impl PublishedGroup {
     async fn publish_from(&mut self, mut at: Term) {
         let connection = Arc::clone(&self.connection);
         let mut news = self.events.news();
+        let mut pause = PAUSE_MIN;
         loop {
             let broker = connection.broker().await;
             news.borrow_and_update();
@@ -92,7 +94,10 @@ impl PublishedGroup {
                 continue;
             };
             match self.deliver(&broker, batch).await {
-                Ok(()) => self.has_arrived(&mut at),
+                Ok(()) => {
+                    self.has_arrived(&mut at);
+                    pause = PAUSE_MIN;
+                }
                 Err(failure) => {
                     // Then it is not known what is left of the batch.
                     if matches!(failure, Failure::Broken) {
@@ -100,6 +105,9 @@ impl PublishedGroup {
                     }
                     measure(&self.events, &self.metrics.kafka);
                     connection.failed(self.group, &broker, &failure);
+                    // What the brokers refuse of this group is no reason to break the connection of the others often.
+                    sleep(pause).await;
+                    pause = (pause * 2).min(PAUSE_MAX);
                 }
             }
         }

@@ -24,9 +24,8 @@ pub(super) const REMOVED_KEY: &str = "holdfast-removed";
 
 /// The newest format of log entries that this build reads: 1 has the membership in the log, 2 also how far events
 /// are published, 3 the rules of the lock table that the cluster has adopted, 4 rules 3 of
-/// them, 5 rules 4, 6 rules 5, 7 rules 6, 8 rules 7, 9 rules 8, 10 rules 9,
-/// 11 rules 10.
-pub(crate) const LOG_VERSION: u32 = 11;
+/// them, 5 rules 4, 6 rules 5, 7 rules 6, 8 rules 7, 9 rules 8, 10 rules 9.
+pub(crate) const LOG_VERSION: u32 = 10;
 
 #[derive(Debug)]
 pub(crate) struct Handshake {

@@ -207,7 +207,8 @@ impl ReadRequest for StatusRequest {
 
     fn query(&self) -> Result<Query, Failure> {
         let name = lock_name(&self.name)?;
-        Ok(Query::Status { name, shown_max: SHOWN_MAX })
+        // The leader of the root group is asked, too, for the holders of the efficiency tier.
+        Ok(Query::Status { name, shown_max: SHOWN_MAX, is_owner_asked: false })
     }
 
     fn response(&self, answer: ReadAnswer, group: GroupId) -> Option<StatusResponse> {

@@ -249,7 +249,8 @@ impl Node {
                     engine.call(group, command, Caller::Client(reply_to), None);
                 }
                 Body::Status(name) => {
-                    let query = Query::Status { name, shown_max: WAITERS_TOLD };
+                    let query =
+                        Query::Status { name, shown_max: WAITERS_TOLD, is_owner_asked: true };
                     engine.read(group, query, Reader::Client(reply_to));
                 }
             };

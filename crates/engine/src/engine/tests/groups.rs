@@ -358,7 +358,7 @@ fn a_leadership_of_another_group_does_not_change_the_efficiency_tier() {
 fn the_efficiency_tier_is_told_of_the_end_of_a_large_session_when_it_is_decided() {
     let mut cluster = Cluster::new(1, 1);
     cluster.node(NodeId(1)).engine.peer_identified(NodeId(1), Member::default(), u32::MAX);
-    cluster.run_until(|cluster| root_table(cluster).rules() == RulesVersion::NEWEST);
+    cluster.run_until(|cluster| root_table(cluster).rules() == RulesVersion::ADOPTED);
     cluster.is_tier_in_use = true;
     let holds = 4 * Limits::default().ended_parts_per_entry_max;
     for request in 1..=holds as u64 {
@@ -559,7 +559,7 @@ fn with_newest_rules(nodes: u64, groups: u32) -> Cluster {
     cluster.run_until(|cluster| {
         cluster.nodes.values().all(|node| {
             let mut replicas = node.engine.replicas();
-            replicas.all(|(_, replica)| replica.table().rules() == RulesVersion::NEWEST)
+            replicas.all(|(_, replica)| replica.table().rules() == RulesVersion::ADOPTED)
         })
     });
     cluster

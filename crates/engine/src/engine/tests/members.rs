@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use holdfast_replica::{
-    ChangeRefusal, DirectoryId, GroupId, Member, Membership, MembershipChange, NodeId,
+    ChangeRefusal, DirectoryId, GroupId, Member, Membership, MembershipChange, NodeId, Role,
 };
 
 use super::groups::{Cluster, FIRST, SECOND};
@@ -136,4 +136,38 @@ fn a_node_that_the_root_group_gave_up_never_comes_to_a_group_that_had_no_leader_
     let leader = cluster.leader(FIRST).unwrap();
     let refused = &cluster.nodes[&leader].changes[&3];
     assert!(matches!(refused, Ok(Err(ChangeRefusal::IdUsedBefore { .. }))), "{refused:?}");
+}
+
+fn replace_third() -> MembershipChange {
+    let member = Member { replaces: Some(NodeId(3)), ..member(NEW.0) };
+    MembershipChange::Add { node: NEW, member }
+}
+
+#[test]
+fn a_node_that_dies_before_it_has_replaced_another_in_each_group_can_be_removed() {
+    let mut cluster = cluster();
+    cluster.cut.insert(SECOND);
+    change(&mut cluster, 1, replace_third());
+    votes_become(&mut cluster, &[FIRST, THIRD], &[1, 2, 4]);
+    cluster.node(NEW).stopped = Some(crate::effect::StopCause::Requested);
+    cluster.cut.clear();
+    cluster.run_for(Duration::from_secs(2));
+    change(&mut cluster, 2, MembershipChange::Remove { node: NEW });
+    votes_become(&mut cluster, &[FIRST, SECOND, THIRD], &[1, 2]);
+}
+
+#[test]
+fn a_group_gives_a_vote_only_after_the_root_group() {
+    let mut cluster = cluster();
+    change(&mut cluster, 1, replace_third());
+    cluster.run_until(|cluster| members(cluster, NodeId(1), FIRST).is_member(NEW));
+    cluster.cut.insert(FIRST);
+    cluster.run_until(|cluster| members(cluster, NEW, SECOND).is_member(NEW));
+    cluster.run_for(Duration::from_secs(2));
+    for group in [SECOND, THIRD] {
+        assert_eq!(members(&cluster, NodeId(1), group).role(NodeId(3)), Some(Role::Voter));
+        assert_eq!(members(&cluster, NodeId(1), group).role(NEW), Some(Role::Learner));
+    }
+    cluster.cut.clear();
+    votes_become(&mut cluster, &[FIRST, SECOND, THIRD], &[1, 2, 4]);
 }
