@@ -179,16 +179,17 @@ async fn the_number_of_groups_is_that_of_the_file_and_of_the_directory() {
     let path = cluster.config_path(1);
     let text = std::fs::read_to_string(&path).unwrap();
     assert!(text.contains("groups = 4\n"), "{text}");
-    for (line, words) in [
-        ("groups = 2\n", "the configuration says groups = 2"),
-        ("groups = 1\n", "the configuration says groups = 1"),
-        ("groups = 65\n", "groups = 65 is out of range; choose a number from 1 to 64"),
-        ("groups = 0\n", "groups = 0 is out of range"),
+    for (line, code, words) in [
+        // As for every data directory that does not belong to the configuration.
+        ("groups = 2\n", 69, "the configuration says groups = 2"),
+        ("groups = 1\n", 69, "the configuration says groups = 1"),
+        ("groups = 65\n", 64, "groups = 65 is out of range; choose a number from 1 to 64"),
+        ("groups = 0\n", 64, "groups = 0 is out of range"),
     ] {
         cluster.terminate(1).await;
         cluster.configure(1, &text.replace("groups = 4\n", line));
         cluster.launch(1);
-        assert_eq!(cluster.ended_code(1).await, Some(64), "{line}");
+        assert_eq!(cluster.ended_code(1).await, Some(code), "{line}");
         assert!(cluster.log_of(1).contains(words), "{line}: {}", cluster.log_of(1));
         cluster.configure(1, &text);
         cluster.launch(1);
