@@ -131,7 +131,7 @@ impl World {
     fn policy_not_adopted(&self) -> Option<String> {
         self.members().find_map(|node| {
             let root = node.replica(GroupId::FIRST)?.table();
-            let newest = RulesVersion::NEWEST;
+            let newest = RulesVersion::ADOPTED;
             let differs = self.groups().find(|group| {
                 node.replica(*group).is_some_and(|replica| {
                     let rules = replica.table().rules().min(root.rules());
@@ -152,7 +152,7 @@ impl World {
             if replica.membership() != *members.get_or_insert(replica.membership()) {
                 return Some(format!("node {} has other members", node.id));
             }
-            if replica.table().rules() < RulesVersion::NEWEST && self.all_members_live() {
+            if replica.table().rules() < RulesVersion::ADOPTED && self.all_members_live() {
                 return Some(format!(
                     "node {} follows rules {} although every member reads newer ones",
                     node.id,
