@@ -176,7 +176,7 @@ fn means_never_granted(outcome: &Outcome) -> bool {
 
 /// Where the history has several copies of one request, their answers must agree.
 fn compare_copies(history: &History, findings: &mut Findings) {
-    let mut first: BTreeMap<(SessionId, RequestId), (&Input, &Outcome)> = BTreeMap::new();
+    let mut first: BTreeMap<(SessionId, RequestId), (&ClientOperation, &Outcome)> = BTreeMap::new();
     for operation in &history.operations {
         let is_request = matches!(
             operation.input,
@@ -194,14 +194,28 @@ fn compare_copies(history: &History, findings: &mut Findings) {
             continue;
         }
         let key = (operation.session, operation.request);
-        let (input, answer) = *first.entry(key).or_insert((&operation.input, outcome));
-        if *input == operation.input && !agree(answer, outcome) && !agree(outcome, answer) {
+        let (former, answer) = *first.entry(key).or_insert((operation, outcome));
+        if is_denied_before(former, operation) {
+            first.insert(key, (operation, outcome));
+        } else if former.input == operation.input
+            && !agree(answer, outcome)
+            && !agree(outcome, answer)
+        {
             findings.add(format!(
                 "{} was answered {answer:?} and then {outcome:?}",
                 Which(operation.session, operation.request)
             ));
         }
     }
+}
+
+/// A denial on arrival is not kept. A client that had sent the request before does not know what became of the earlier
+/// copy, and asks again: that copy is carried out if the right has come back.
+fn is_denied_before(former: &ClientOperation, operation: &ClientOperation) -> bool {
+    let denied = Output::Outcome(Outcome::Rejected(Rejection::PermissionDenied));
+    former.returned.as_ref().is_some_and(|(at, answer)| {
+        *answer == denied && *at <= operation.invoked && former.last_sent > former.invoked
+    })
 }
 
 /// Can both be the answer to one request, in this order?
@@ -237,6 +251,21 @@ mod tests {
         story.acquire("a", 1, 1).from(0).until(9, Outcome::Rejected(Rejection::GrantEnded));
         story.release("a", 1, 2, 1).from(1).until(3, Outcome::Release(ReleaseAnswer::Released));
         assert_eq!(check(&story.evidence()), []);
+    }
+
+    #[test]
+    fn a_request_that_is_asked_again_after_a_denial_may_get_another_answer() {
+        let denied = Outcome::Rejected(Rejection::PermissionDenied);
+        for (sent_again, asked_at, is_fine) in
+            [(true, 9, true), (false, 9, false), (true, 4, false)]
+        {
+            let mut story = TestHistory::default();
+            let asked = story.acquire("a", 1, 1).from(0);
+            let asked = if sent_again { asked.sent_again(2) } else { asked };
+            asked.until(5, denied.clone());
+            story.acquire("a", 1, 1).from(asked_at).until(12, Outcome::Busy);
+            assert_eq!(check(&story.evidence()).is_empty(), is_fine, "{sent_again} {asked_at}");
+        }
     }
 
     #[test]
