@@ -2,8 +2,10 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::thread;
 
 use crate::failure::Failure;
 
@@ -42,6 +44,30 @@ pub(crate) fn path_with(first: &Path) -> Result<OsString, Failure> {
 pub(crate) fn run(command: &mut Command) -> Result<(), Failure> {
     let status = command.status().map_err(|error| not_started(command, &error))?;
     if status.success() { Ok(()) } else { Err(unsuccessful(command, &status.to_string())) }
+}
+
+/// Runs a command beside others. Each line that it prints begins with `label`.
+pub(crate) fn run_labelled(label: &str, command: &mut Command) -> Result<(), Failure> {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(|error| not_started(command, &error))?;
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    let status = thread::scope(|scope| {
+        scope.spawn(|| print_labelled(label, stdout));
+        print_labelled(label, stderr);
+        child.wait()
+    });
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(unsuccessful(command, &status.to_string())),
+        Err(error) => Err(unsuccessful(command, &error.to_string())),
+    }
+}
+
+fn print_labelled(label: &str, output: Option<impl Read>) {
+    let lines = output.into_iter().flat_map(|output| BufReader::new(output).split(b'\n'));
+    for line in lines.map_while(Result::ok) {
+        eprintln!("{label}: {}", String::from_utf8_lossy(&line));
+    }
 }
 
 /// Runs a command whose standard output is for us; its standard error still goes to the terminal.

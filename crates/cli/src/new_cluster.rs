@@ -69,21 +69,26 @@ impl NewClusterReport {
     }
 
     pub(crate) fn to_lines(&self) -> String {
+        let closed_for = match self.closed_for_ms.div_ceil(1_000) {
+            0 => "the cluster grants locks at once".to_owned(),
+            seconds => format!(
+                "the cluster grants nothing for the first {seconds} s (`holdfast thaw '' --reason TEXT` ends that earlier)"
+            ),
+        };
         let best_effort = match self.last_best_effort_token {
             Some(token) => format!("new ones of the efficiency tier are higher than {token}"),
             None => "the efficiency tier has no tokens left, and is off".to_owned(),
         };
         format!(
             "  the cluster has the new id {}\n  {} sessions ended, with {} holds and {} waits: clients that come \
-             back acquire again\n  tokens went up to {} before; new ones are higher than {}\n  {best_effort}\n  the cluster grants \
-             nothing for the first {} s (`holdfast thaw '' --reason TEXT` ends that earlier)\n",
+             back acquire again\n  tokens went up to {} before; new ones are higher than {}\n  {best_effort}\n  \
+             {closed_for}\n",
             self.cluster_id,
             self.sessions_ended,
             self.holds_ended,
             self.waits_ended,
             self.last_token_before,
             self.last_token,
-            self.closed_for_ms.div_ceil(1_000),
         )
     }
 

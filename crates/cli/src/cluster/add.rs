@@ -11,7 +11,7 @@ use holdfast_server::{Address, NodeConfig};
 use serde::Serialize;
 use tokio::time::{Instant, sleep};
 
-use super::status::role_text;
+use super::status::{known_lag, role_text};
 use crate::duration;
 use crate::exit::{Code, Problem};
 use crate::global::{Format, Global};
@@ -226,7 +226,7 @@ fn votes(status: &v1::ClusterStatusResponse, node: u64) -> Votes {
 }
 
 /// By how much the node is behind in the group in which it is behind most. Only the leader of a group knows. None if one
-/// of them does not say.
+/// of them does not say, or has sent the node nothing yet: the first entry of a restored cluster has a high index.
 async fn lag_in_all_groups(
     calls: &Unary,
     status: &v1::ClusterStatusResponse,
@@ -247,7 +247,7 @@ async fn lag_in_all_groups(
         let mut groups = view.groups.iter();
         let replicas = &groups.find(|other| other.group == group.group)?.replicas;
         let replica = replicas.iter().find(|replica| replica.node == node)?;
-        most = most.max(Some(replica.lag));
+        most = most.max(Some(known_lag(replica, view)?));
     }
     most
 }

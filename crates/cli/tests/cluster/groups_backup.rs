@@ -66,7 +66,7 @@ async fn all_groups_of_a_cluster_that_was_saved_and_destroyed_go_on_as_another_o
     let names = names_of_groups(&cluster.client(), 3).await;
     let session = cluster.client().open(TTL).await;
     let saved_tokens = hold_in_each(&session, &names, 0).await;
-    // From one node, whoever leads the groups.
+    // One node is asked for the backup, also for groups that it does not lead.
     let asked = cluster.client_address(2);
     let saved = json(&run(&asked, &["snapshot", "save", path, "--output", "json"]).await);
     assert_eq!(saved["bytes"], file.metadata().unwrap().len());

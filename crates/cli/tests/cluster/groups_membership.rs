@@ -103,6 +103,7 @@ async fn a_restored_cluster_grows_from_one_node_to_three_under_load() {
     let restored = run(NOWHERE, &restore).await;
     let told = String::from_utf8_lossy(&restored.stdout);
     assert!(told.contains("holdfast cluster add --id 4"), "{restored:?}");
+    assert!(told.contains("the cluster grants locks at once"), "{restored:?}");
     cluster.forget(2);
     cluster.forget(3);
     cluster.launch(1);

@@ -34,7 +34,7 @@ async fn kafka_gets_the_events_of_each_group_in_order_and_a_gap_only_of_the_grou
     a_gap_of_one_group_is_exact_and_a_restarted_node_continues_each_group(&kafka, dir.path()).await;
 }
 
-/// Programs that take locks and give them back all the time, whoever leads.
+/// Programs that take locks and give them back all the time, under each leader.
 struct Load {
     stop: watch::Sender<bool>,
     workers: Vec<JoinHandle<()>>,
