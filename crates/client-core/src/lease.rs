@@ -98,6 +98,8 @@ struct HoldLease {
     own_deadline: Option<LogicalTime>,
     /// How much time the hold had until its own deadline when it was granted or last renewed.
     own_span: Duration,
+    /// A renewal that gives it another TTL went out.
+    has_new_ttl: bool,
     unanswered_renewals: BTreeMap<RenewalId, UnansweredRenewal>,
 }
 
@@ -194,6 +196,7 @@ impl Leases {
     ) {
         if let Some(lease) = self.holds.get_mut(&hold) {
             let end = ttl.map(|ttl| safe_end(sent_at, ttl));
+            lease.has_new_ttl |= end.is_some();
             let sent = UnansweredRenewal { end, is_overtaken: false };
             lease.unanswered_renewals.entry(renewal).or_insert(sent);
         }
@@ -218,6 +221,11 @@ impl Leases {
         if let Some(lease) = self.holds.get_mut(&hold) {
             lease.unanswered_renewals.remove(&renewal);
         }
+    }
+
+    /// Whether answers to requests from before a renewal can name a deadline that is too late.
+    pub(crate) fn has_new_ttl(&self, hold: HoldId) -> bool {
+        self.holds.get(&hold).is_some_and(|lease| lease.has_new_ttl)
     }
 
     pub fn ended(&mut self, hold: HoldId) {

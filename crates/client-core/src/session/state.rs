@@ -47,6 +47,8 @@ pub(crate) struct State<C> {
     /// Holds without a guard whose release has no answer yet. They keep their leases: an acquire that went out before
     /// the release may have entered the hold again, under what renewals have left of it.
     releasing: BTreeMap<HoldKey, Arc<Hold>>,
+    /// The highest acquire whose hold has got another TTL by a renewal, and is forgotten here.
+    forgotten_with_new_ttl: u64,
     /// Holds whose conversion has no answer yet, and the requests that wait for it: until then it is not known
     /// under which token they are held.
     pub(crate) converting: BTreeMap<HoldId, Vec<u64>>,
@@ -90,6 +92,7 @@ impl<C> State<C> {
             requests: InFlight::new(),
             holds: BTreeMap::new(),
             releasing: BTreeMap::new(),
+            forgotten_with_new_ttl: 0,
             converting: BTreeMap::new(),
             leases: None,
             open_sent_at: None,
@@ -375,12 +378,19 @@ impl<C> State<C> {
     }
 
     /// Guards that entered the hold again still need its lease.
-    fn forget_lease(&self, hold: &Hold) {
+    fn forget_lease(&mut self, hold: &Hold) {
         let range = || HoldKey::range_of(hold.key.acquire);
         let mut others = self.holds.range(range()).chain(self.releasing.range(range()));
         let is_needed = others.any(|(_, other)| other.lease == hold.lease);
-        if !is_needed && let Some(mut leases) = self.leases() {
-            leases.ended(hold.lease);
+        if is_needed {
+            return;
+        }
+        let Some(mut leases) = self.leases() else { return };
+        let has_new_ttl = leases.has_new_ttl(hold.lease);
+        leases.ended(hold.lease);
+        drop(leases);
+        if has_new_ttl {
+            self.forgotten_with_new_ttl = self.forgotten_with_new_ttl.max(hold.key.acquire);
         }
     }
 
@@ -390,6 +400,13 @@ impl<C> State<C> {
         let releasing = self.releasing.range(range).map(|(_, hold)| hold);
         let mut holds = self.holds_of(acquire).chain(releasing);
         holds.find(|hold| hold.name == name && hold.valid_until().is_some()).cloned()
+    }
+
+    /// Whether an acquire has entered a hold again whose lease is forgotten. Its answer came after that of a later
+    /// release, and may name a deadline from before a renewal.
+    pub(crate) fn has_unknown_lease(&self, id: u64, acquire: u64, name: &str) -> bool {
+        let is_forgotten = acquire != id && acquire <= self.forgotten_with_new_ttl;
+        is_forgotten && self.entered_by(acquire, name).is_none()
     }
 
     /// The holds that the cluster knows by this acquire.

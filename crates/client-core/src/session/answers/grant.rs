@@ -33,6 +33,12 @@ impl<C> State<C> {
                 |grant: &v1::Grant| members.iter().position(|member| member.name == grant.name);
             grants.sort_by_cached_key(place);
         }
+        let is_unknown =
+            |grant: &v1::Grant| self.has_unknown_lease(id, acquire_of(id, grant), &grant.name);
+        if grants.iter().any(is_unknown) {
+            self.give_back(id, grants);
+            return Err(RequestError::Lost(Lost { reason: LossReason::Ended }));
+        }
         let since = request.since_ms().map(|since_ms| Since(since_ms.min(at.0)));
         let loss = Loss::default();
         let take = |grant| self.take_hold(id, call, since, grant, loss.clone());

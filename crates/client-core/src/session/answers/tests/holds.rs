@@ -231,6 +231,28 @@ fn a_hold_that_is_entered_again_is_not_trusted_past_a_renewal_by_a_guard_that_is
     assert!(bench.state.holds.is_empty());
 }
 
+/// As above, but the answer to the second acquire comes last, and tells what held before the renewal.
+#[test]
+fn a_late_answer_from_before_a_renewal_gives_no_guard_of_a_hold_that_is_forgotten() {
+    let mut bench = Bench::new();
+    let (first, outer) = bench.held(grant());
+    let (second, caller) = bench.acquire();
+    let ttl = Some(Duration::from_secs(1));
+    let (renewal, _) = bench.ask(Request::Renew { hold: Arc::clone(&outer), ttl });
+    let deadline_ms = Some(2_000);
+    let renewed = v1::RenewResponse { deadline_ms, ..Default::default() };
+    bench.answer(renewal, AnswerResult::Renew(renewed));
+    let (release, _) = bench.ask(Request::Release { hold: outer });
+    let outcome = v1::ReleaseOutcome::Released.into();
+    let released = v1::ReleaseResponse { outcome, ..Default::default() };
+    bench.answer(release, AnswerResult::Release(released));
+    bench.sent();
+    bench.answer(second, granted_as(Grant { acquire_request_id: first, ..grant() }));
+    assert!(matches!(bench.error(caller), RequestError::Lost(Lost { reason: LossReason::Ended })));
+    assert!(bench.state.holds.is_empty());
+    assert_eq!(bench.releases(), [("a".to_owned(), 5, first)], "or nobody would release it");
+}
+
 /// Or else the other guards would give an old token, and their releases would free nothing.
 #[test]
 fn a_conversion_by_one_guard_changes_the_token_of_all_guards_that_entered_the_hold() {
