@@ -16,7 +16,7 @@ pub(crate) struct NewClusterArgs {
     /// the clock cannot tell which tokens were granted after the state was saved, and if the same state was restored
     /// before with a wrong clock or with a floor.
     #[arg(long, value_name = "TOKEN", value_parser = token::parse_floor)]
-    token_floor: Option<u64>,
+    pub(crate) token_floor: Option<u64>,
     /// How long the new cluster grants nothing, so that the holders of the old cluster have ended their work. The
     /// default is the longest TTL of all sessions, and at least 30s. Use 0s if the old cluster has been down for
     /// longer.
@@ -75,12 +75,16 @@ impl NewClusterReport {
                 "the cluster grants nothing for the first {seconds} s (`holdfast thaw '' --reason TEXT` ends that earlier)"
             ),
         };
+        let in_each_group = match self.groups {
+            1 => String::new(),
+            groups => format!(" (a client can have one in each of the {groups} groups)"),
+        };
         let best_effort = match self.last_best_effort_token {
             Some(token) => format!("new ones of the efficiency tier are higher than {token}"),
             None => "the efficiency tier has no tokens left, and is off".to_owned(),
         };
         format!(
-            "  the cluster has the new id {}\n  {} sessions ended, with {} holds and {} waits: clients that come \
+            "  the cluster has the new id {}\n  {} sessions ended{in_each_group}, with {} holds and {} waits: clients that come \
              back acquire again\n  tokens went up to {} before; new ones are higher than {}\n  {best_effort}\n  \
              {closed_for}\n",
             self.cluster_id,

@@ -36,8 +36,8 @@ If a majority of the nodes can come back with its data, start those nodes instea
 /// kept aside. Wipe the other machines, and add them with `holdfast cluster add`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit codes: 0 recovered; 64 the flag is missing, the majority still answers, or there is no data;
-69 the disk fails; 75 the node runs.
+    after_help = "Exit codes: 0 recovered; 64 the flag is missing, the majority still answers, the node needs no other one, or
+there is no data; 69 the disk fails; 75 the node runs.
 
 Examples:
   holdfast recover --config node-3.toml
@@ -106,9 +106,17 @@ pub(crate) async fn run(args: RecoverArgs, global: &Global) -> Result<ExitCode, 
     let config = NodeConfig::load(&args.config)
         .map_err(|error| Problem::new(Code::Usage, error.to_string()))?;
     let survivor = Survivor::open(&config)?;
+    let file = quoted(&args.config.to_string_lossy());
+    if args.new.token_floor.is_none() && is_alone(&survivor.voters()) {
+        let words = format!(
+            "node {} is the only voter of its cluster, so no majority is lost: start it with `holdfast server --config \
+             {file}`. Only to raise its tokens, recover it again with --token-floor",
+            config.node
+        );
+        return Err(Problem::new(Code::Usage, words));
+    }
     refuse_if_majority_lives(&survivor, &config, global).await?;
     let recovered = survivor.recover_alone((&args.new).into())?;
-    let file = quoted(&args.config.to_string_lossy());
     output::show(global.output, &Report::of(recovered, &config, file))
 }
 
@@ -150,6 +158,11 @@ async fn refuse_if_majority_lives(
     }
 }
 
+/// Whether the node needs no other one in any group: as after a recovery.
+fn is_alone(groups: &[GroupVoters]) -> bool {
+    !groups.is_empty() && groups.iter().all(|group| group.has_own && group.others.is_empty())
+}
+
 /// The other voters of the group that answer, if they are a majority together with this node.
 fn living_majority(group: &GroupVoters, alive: &BTreeMap<u64, String>) -> Option<String> {
     let GroupVoters { others, has_own, .. } = group;
@@ -177,5 +190,9 @@ mod tests {
         assert_eq!(living_majority(&group(&[3, 4], true), &alive), None);
         assert_eq!(living_majority(&group(&[2, 3, 4, 5], true), &alive), None);
         assert_eq!(living_majority(&group(&[], true), &alive), None, "it is alone already");
+        assert!(is_alone(&[group(&[], true), group(&[], true)]));
+        assert!(!is_alone(&[group(&[], true), group(&[2], true)]));
+        assert!(!is_alone(&[group(&[], false)]), "it has no vote");
+        assert!(!is_alone(&[]), "an interrupted recovery is completed");
     }
 }

@@ -69,7 +69,7 @@ pub enum IdentityError {
     },
     #[error(
         "the data directory {} has the logs of {found} groups, and the configuration says groups = {groups}; the number of \
-         groups cannot change: write groups = {found}, or give this node an empty data_dir", data_dir.display()
+         groups cannot change: write groups = {found}", data_dir.display()
     )]
     OtherGroups { data_dir: PathBuf, found: u32, groups: u32 },
     #[error(

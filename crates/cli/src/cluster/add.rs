@@ -87,6 +87,9 @@ fn listen_host(text: &str) -> Result<String, String> {
     })
 }
 
+/// The line of the configuration of a node that other machines can reach without TLS.
+const INSECURE: &str = "insecure = true   # every machine that reaches it may do everything\n";
+
 #[derive(Debug, Serialize)]
 struct Added {
     id: u64,
@@ -129,6 +132,12 @@ pub(super) async fn bring_in(
          holdfast server --config node-{}.toml",
         new.id, new.id
     ));
+    if config.contains(INSECURE) {
+        output::message(
+            "it has `insecure = true`, because this cluster has no TLS: every machine that reaches the node may do \
+             everything. See docs/security.md",
+        );
+    }
     if global.output == Format::Table {
         output::data_to_stdout(&config)?;
     }
@@ -269,7 +278,7 @@ fn configuration(answer: &v1::AddNodeResponse, new: &NewNode, has_tls: bool) -> 
     let http = new.http_address.as_ref().map(|address| format!("http = \"{address}\"\n"));
     let http = http.unwrap_or_default();
     let insecure = match is_open && !has_tls {
-        true => "insecure = true   # every machine that reaches it may do everything\n",
+        true => INSECURE,
         false => "",
     };
     let secured = if has_tls { secured_tables(new.id) } else { String::new() };

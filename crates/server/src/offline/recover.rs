@@ -220,16 +220,13 @@ fn found_groups(
     }
 }
 
-/// Writes all new files where no node looks for them. The last step decides, for all groups.
+/// Writes all new files where no node looks for them. The last step decides, for all groups. Whatever fails before
+/// leaves the directory as it was, so the node can start on it.
 fn prepare(
     config: &NodeConfig,
     found: &FoundState,
     options: NewClusterOptions,
 ) -> Result<NewCluster, OfflineError> {
-    let recovering = config.data_dir.join(RECOVERING_DIR);
-    durable_file::create_dir(&recovering)?;
-    write_state(&recovering.join(STATE_FILE), found)?;
-
     let groups = found.identity.groups;
     let random = Identity::random(&config.cluster, config.node_id())?;
     let identity = Identity { groups, ..random };
@@ -238,9 +235,27 @@ fn prepare(
     let terms = terms(config, &identity, None, options, reason.to_owned());
     let files: Vec<_> = found.groups().map(|group| (group.id, group.state.clone())).collect();
     let (states, new) = restore_all(&identity, &files, &terms)?;
-    init_data_dir(&recovering.join(NEW_DIR), config, &identity, &states)?;
-    durable_file::create_dir(&recovering.join(OLD_DIR))?;
-    Ok(new)
+
+    let recovering = config.data_dir.join(RECOVERING_DIR);
+    let written = write_new(&recovering, config, found, &identity, &states);
+    if written.is_err() && !recovering.join(OLD_DIR).exists() {
+        // If this fails as well, the node says that the recovery was interrupted.
+        fs::remove_dir_all(&recovering).ok();
+    }
+    written.map(|()| new)
+}
+
+fn write_new(
+    recovering: &Path,
+    config: &NodeConfig,
+    found: &FoundState,
+    identity: &Identity,
+    states: &[(GroupId, SnapshotFile)],
+) -> Result<(), OfflineError> {
+    durable_file::create_dir(recovering)?;
+    write_state(&recovering.join(STATE_FILE), found)?;
+    init_data_dir(&recovering.join(NEW_DIR), config, identity, states)?;
+    Ok(durable_file::create_dir(&recovering.join(OLD_DIR))?)
 }
 
 /// What the node knew, as a backup.
@@ -416,6 +431,17 @@ mod tests {
                 assert!(completed.aside.join(OLD_DIR).join(name).exists(), "{name} is kept");
             }
         }
+    }
+
+    #[test]
+    fn a_recovery_that_is_refused_leaves_a_node_that_starts() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = node_with(dir.path(), GROUPS, &states(GROUPS));
+        let before = start(&config).unwrap();
+        let too_high = NewClusterOptions { token_floor: Some(u64::MAX), closed_for: None };
+        let refused = Survivor::open(&config).unwrap().recover_alone(too_high).unwrap_err();
+        assert!(matches!(refused, OfflineError::Restore { .. }), "{refused}");
+        assert_eq!(start(&config).unwrap().data_dir.to_string(), before.data_dir.to_string());
     }
 
     #[test]
