@@ -105,6 +105,13 @@ export function card(title, note, ...body) {
     h("header", {}, h("h2", {}, title), note ? h("span", { class: "note" }, note) : null), body);
 }
 
+// A number as a length, 0 to 1.
+export function bar(share) {
+  const element = h("span", { class: "bar", "aria-hidden": true });
+  element.style.width = `${share > 0 ? Math.max(4, Math.round(share * 60)) : 0}px`;
+  return element;
+}
+
 export function empty(...words) {
   return h("p", { class: "empty" }, words);
 }
