@@ -123,7 +123,7 @@ function leadership(now) {
   const missing = now ? withoutLeader(now.groups).length : 0;
   if (isDivided(now)) {
     const all = now.groups.length;
-    return missing ? [`${missing} of ${all} groups without a leader`, "is-bad"] : [`live · ${all} groups have leaders`, "is-good"];
+    return missing ? [`${missing} of ${all} groups not led`, "is-bad"] : [`live · ${all} groups led`, "is-good"];
   }
   return now && now.leader !== 0 ? [`live · node ${now.leader} leads`, "is-good"] : ["no leader", "is-bad"];
 }

@@ -74,7 +74,10 @@ function morph(current, next) {
     if (!next.hasAttribute(name) && name !== "open") current.removeAttribute(name);
   }
   for (const { name, value } of next.attributes) {
-    if (current.getAttribute(name) !== value) current.setAttribute(name, value);
+    if (current.getAttribute(name) === value) continue;
+    // The content security policy refuses a style that is set as an attribute.
+    if (name === "style") current.style.cssText = value;
+    else current.setAttribute(name, value);
   }
   for (const handler of HANDLERS) {
     if (current[handler] !== next[handler]) current[handler] = next[handler];

@@ -18,7 +18,7 @@ export const groups = {
 function leaders(data) {
   const most = Math.max(1, ...data.nodes.map((node) => node.leads.length));
   const columns = [{ label: "Node" }, { label: "State", class: "fit" }, { label: "Leads", class: "num" }, { label: "Groups that it leads" }];
-  return card("Leaders by node", "spread by themselves: no node leads two groups more than another", table(columns, data.nodes.map((node) => ({
+  return card("Leaders by node", "leaders spread by themselves within seconds", table(columns, data.nodes.map((node) => ({
     key: String(node.id),
     cells: [
       [h("strong", {}, `node ${node.id}`), " ", h("span", { class: "sub mono" }, shown(node.address))],
@@ -34,12 +34,12 @@ function all(data) {
   const most = Math.max(1, ...data.groups.map((group) => group.grants_per_second || 0));
   const columns = [{ label: "Group" }, { label: "Leader", class: "fit" }, { label: "Grants /s", class: "num" }, { label: "Locks", class: "num" },
     { label: "Waiters", class: "num" }, { label: "Sessions", class: "num" }, { label: "Term", class: "num" }, { label: "Committed", class: "num" },
-    { label: "Applied", class: "num" }, ...(differ ? [{ label: "Not as in group 1" }] : [])];
+    { label: "Applied", class: "num" }, ...(differ ? [{ label: "Not as in group 1", class: "fit" }] : [])];
   const rows = data.groups.map((group) => ({
     key: String(group.group),
     class: group.leader === 0 ? "alarm" : "",
     cells: [
-      [h("strong", {}, `group ${group.group}`), group.group === 1 ? [" ", h("span", { class: "sub" }, "decides about members and rights")] : null],
+      [h("strong", {}, `group ${group.group}`), group.group === 1 ? [" ", h("span", { class: "sub" }, "members, rights")] : null],
       leader(group),
       [bar((group.grants_per_second || 0) / most), number(group.grants_per_second)],
       number(group.locks), group.waiters ? h("strong", {}, number(group.waiters)) : "0", number(group.sessions),

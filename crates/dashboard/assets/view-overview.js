@@ -85,8 +85,8 @@ function tiles(now, last) {
 function leaders(now) {
   if (!isDivided(now)) return now.leader ? `node ${now.leader} leads` : "no leader";
   const missing = withoutLeader(now.groups);
-  return missing.length ? h("span", { class: "tag is-bad" }, missing.length > 3 ? `${missing.length} groups not led` : `no leader: ${named(missing)}`)
-    : `${now.groups.length} groups, all led`;
+  if (missing.length === 0) return `${now.groups.length} groups, all led`;
+  return h("span", { class: "tag is-bad" }, missing.length > 1 ? `${missing.length} groups not led` : `${named(missing)} not led`);
 }
 
 function nodes(now) {
