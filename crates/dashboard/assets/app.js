@@ -12,10 +12,13 @@ import { graph } from "./view-graph.js";
 import { sessions } from "./view-sessions.js";
 import { events } from "./view-events.js";
 import { elections } from "./view-elections.js";
+import { groups } from "./view-groups.js";
+import { isDivided, warning, withoutLeader } from "./groups.js";
 
 // A view: { title, every (beats between two loads), load(parameters) -> data, render(data, page) -> nodes, leave() }.
-const VIEWS = { "": overview, locks, lock, graph, sessions, events, elections };
-const TABS = [["", "Overview"], ["locks", "Locks"], ["graph", "Wait-for graph"], ["sessions", "Sessions"], ["events", "Events"], ["elections", "Elections"]];
+const VIEWS = { "": overview, groups, locks, lock, graph, sessions, events, elections };
+// With one group there is nothing to see in "Groups".
+const TABS = [["", "Overview"], ["groups", "Groups"], ["locks", "Locks"], ["graph", "Wait-for graph"], ["sessions", "Sessions"], ["events", "Events"], ["elections", "Elections"]];
 
 const main = document.getElementById("main");
 let page = null;
@@ -93,7 +96,8 @@ function banner() {
   const element = document.getElementById("banner");
   let words = "";
   if (live.state === "lost") words = "Connection to the node lost; retrying. What you see may be old.";
-  else if (live.now && live.now.leader === 0) words = `The cluster has no leader${leaderlessSince(live.now)}: nothing is granted until one is elected.`;
+  else if (isDivided(live.now) && warning(live.now.groups)) words = warning(live.now.groups);
+  else if (live.now && !isDivided(live.now) && live.now.leader === 0) words = `The cluster has no leader${leaderlessSince(live.now)}: nothing is granted until one is elected.`;
   else if (page && page.failed && page.data !== null) words = `Not up to date: ${page.failed}. Trying again.`;
   if (element.textContent !== words) element.textContent = words;
 }
@@ -105,15 +109,23 @@ function leaderlessSince(now) {
 
 function header() {
   const pill = document.getElementById("connection");
-  const leader = live.now ? live.now.leader : 0;
   const [words, tone] = live.state === "lost" ? ["connection lost, retrying", "is-bad"]
-    : live.state === "connecting" ? ["connecting", ""]
-      : leader === 0 ? ["no leader", "is-bad"] : [`live · node ${leader} leads`, "is-good"];
+    : live.state === "connecting" ? ["connecting", ""] : leadership(live.now);
   pill.className = `pill ${tone}`;
-  pill.title = "Green: this page hears from its node every second, and the cluster has a leader. Red: one of the two is not so. Grey: it is just connecting.";
+  pill.title = "Green: this page hears from its node every second, and the cluster has a leader, in each of its groups. Red: one of the two is not so. Grey: it is just connecting.";
   if (pill.textContent !== words) pill.textContent = words;
   showPrincipal();
   if (live.now) document.getElementById("cluster").replaceChildren(shown(live.now.cluster));
+  document.querySelector("#tabs [data-id=groups]").hidden = !isDivided(live.now);
+}
+
+function leadership(now) {
+  const missing = now ? withoutLeader(now.groups).length : 0;
+  if (isDivided(now)) {
+    const all = now.groups.length;
+    return missing ? [`${missing} of ${all} groups not led`, "is-bad"] : [`live · ${all} groups led`, "is-good"];
+  }
+  return now && now.leader !== 0 ? [`live · node ${now.leader} leads`, "is-good"] : ["no leader", "is-bad"];
 }
 
 function onEachBeat() {
@@ -147,7 +159,7 @@ function remembered() {
 }
 
 theme(remembered());
-document.getElementById("tabs").append(...TABS.map(([id, label]) => h("a", { href: `#/${id}`, "data-id": id }, label)));
+document.getElementById("tabs").append(...TABS.map(([id, label]) => h("a", { href: `#/${id}`, "data-id": id, hidden: id === "groups" }, label)));
 addEventListener("hashchange", open);
 document.addEventListener("visibilitychange", () => {
   if (!page) return;

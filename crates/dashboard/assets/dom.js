@@ -74,7 +74,10 @@ function morph(current, next) {
     if (!next.hasAttribute(name) && name !== "open") current.removeAttribute(name);
   }
   for (const { name, value } of next.attributes) {
-    if (current.getAttribute(name) !== value) current.setAttribute(name, value);
+    if (current.getAttribute(name) === value) continue;
+    // The content security policy refuses a style that is set as an attribute.
+    if (name === "style") current.style.cssText = value;
+    else current.setAttribute(name, value);
   }
   for (const handler of HANDLERS) {
     if (current[handler] !== next[handler]) current[handler] = next[handler];
@@ -103,6 +106,13 @@ function isEmpty(cell) {
 export function card(title, note, ...body) {
   return h("section", { class: "card", "aria-label": title },
     h("header", {}, h("h2", {}, title), note ? h("span", { class: "note" }, note) : null), body);
+}
+
+// A number as a length, 0 to 1.
+export function bar(share) {
+  const element = h("span", { class: "bar", "aria-hidden": true });
+  element.style.width = `${share > 0 ? Math.max(4, Math.round(share * 60)) : 0}px`;
+  return element;
 }
 
 export function empty(...words) {

@@ -24,10 +24,17 @@ function fact(label, value) {
 }
 
 function leader(own) {
+  if (own.groups.length > 1) return leaders(own);
   if (own.leader !== 0) return `node ${own.leader} leads as far as node ${own.node} knows, but does not answer`;
   if (!own.leaderless_since_unix_ms) return "none is known";
   const since = own.leaderless_since_unix_ms;
   return `none since ${clock(since).slice(0, 8)}, for ${duration(Math.max(0, own.unix_ms - since))}`;
+}
+
+function leaders(own) {
+  const known = own.groups.filter((group) => group.leader !== 0);
+  if (known.length === 0) return `of ${own.groups.length} groups, none has one`;
+  return `of ${own.groups.length} groups, ${known.length} have one as far as node ${own.node} knows, but not all of them answer`;
 }
 
 function nodes(own) {
@@ -41,12 +48,13 @@ function nodes(own) {
     ],
   }));
   const columns = [{ label: "Node" }, { label: "Role", class: "fit" }, { label: `From node ${own.node}`, class: "fit" }];
-  return card("Nodes", `term ${number(own.term)}`, table(columns, rows, "Nodes of the cluster"));
+  return card("Nodes", own.groups.length > 1 ? null : `term ${number(own.term)}`, table(columns, rows, "Nodes of the cluster"));
 }
 
 function stale(own) {
   const when = own.last_event_unix_ms ? `, last event at ${clock(own.last_event_unix_ms).slice(0, 8)}` : "";
-  return h("span", { class: "tag is-warn" }, `may be old: as of log entry ${number(own.applied_index)}${when}`);
+  const entry = own.groups.length > 1 ? "" : `: as of log entry ${number(own.applied_index)}`;
+  return h("span", { class: "tag is-warn" }, `may be old${entry}${when}`);
 }
 
 function locks(own) {

@@ -5,6 +5,7 @@ import { shown, number, duration, who, clock, count } from "./text.js";
 import { live } from "./live.js";
 import { ask } from "./api.js";
 import { address } from "./route.js";
+import { isDivided } from "./groups.js";
 
 let typing = 0;
 
@@ -52,6 +53,7 @@ function vacant(list) {
 }
 
 function cluster(now) {
+  if (isDivided(now)) return h("div", { class: "body" }, h("a", { href: address("groups") }, `the leaders of its ${now.groups.length} groups`));
   const fact = (label, value) => [h("dt", {}, label), h("dd", {}, value)];
   return h("div", { class: "body" }, now.groups.map((group) => h("dl", { class: "facts" },
     fact(`Group ${group.group}`, group.leader ? `node ${group.leader} leads in term ${number(group.term)}` : "no leader"),

@@ -1,25 +1,28 @@
 // Is the cluster well, and what is contended?
 
-import { h, table, card, empty } from "./dom.js";
+import { h, table, card, bar, empty } from "./dom.js";
 import { shown, number, milliseconds, duration, count } from "./text.js";
 import { live } from "./live.js";
 import { ask } from "./api.js";
 import { plot } from "./plot.js";
 import { ownView } from "./own-view.js";
 import { address } from "./route.js";
+import { isDivided, ledBy, named, withoutLeader } from "./groups.js";
 import { actionButton, actionsNote, confirm } from "./dialog.js";
 
 export const overview = {
   title: "Overview",
   every: 2,
   async load() {
-    const isLed = live.now && live.now.leader !== 0;
+    const isLed = live.now && live.now.groups.some((group) => group.leader !== 0);
     const own = isLed ? null : await ask("own");
-    if (own && own.leader === 0) return { own, why: "" };
+    if (own && own.groups.every((group) => group.leader === 0)) return { own, why: "" };
     try {
       return await loadFromLeader();
     } catch (error) {
       if (error.reason === "unreachable") throw error;
+      // Lists need all groups; the rest of the page does not.
+      if (isLed && isDivided(live.now)) return { busiest: null, freezes: null, why: error.message };
       return { own: await ask("own"), why: error.message };
     }
   },
@@ -47,7 +50,8 @@ export const overview = {
           { label: "waiters", of: (sample) => sample.waiters },
           { label: "sessions", of: (sample) => sample.sessions }])),
       nodes(now),
-      h("div", { class: "columns" }, busiest(data.busiest), freezes(data.freezes, page)),
+      data.busiest ? h("div", { class: "columns" }, busiest(data.busiest), freezes(data.freezes, page))
+        : card("Longest queues and frozen prefixes", null, empty("They cannot be shown now: ", shown(data.why), ".")),
     ];
   },
 };
@@ -68,14 +72,21 @@ function tiles(now, last) {
   const up = now.nodes.filter((node) => node.up).length;
   const tile = (label, value, sub) => h("div", { class: "tile" }, h("dt", {}, label), h("dd", {}, value), sub ? h("div", { class: "sub" }, sub) : null);
   return h("dl", { class: "tiles" },
-    tile("Nodes up", [up, h("small", {}, ` of ${now.nodes.length}`)], now.leader ? `node ${now.leader} leads` : "no leader"),
+    tile("Nodes up", [up, h("small", {}, ` of ${now.nodes.length}`)], leaders(now)),
     tile("Locks in use", number(sum("locks")), "held or awaited"),
     tile("Waiters", number(sum("waiters")), "places in queues"),
-    tile("Sessions", number(sum("sessions")), "clients"),
+    tile("Sessions", number(sum("sessions")), isDivided(now) ? "of all groups" : "clients"),
     tile("Grants", [number(last.granted ?? null), h("small", {}, " /s")], `${number(last.released ?? null)} releases /s`),
     tile("Acquire p50", milliseconds(last.p50 ?? null), "of the last second"),
     tile("Acquire p99", milliseconds(last.p99 ?? null), "time in queues included"),
-    tile("Leader changes", now.leader_changes, "in 5 minutes"));
+    tile("Leader changes", now.leader_changes, isDivided(now) ? "of group 1, in 5 minutes" : "in 5 minutes"));
+}
+
+function leaders(now) {
+  if (!isDivided(now)) return now.leader ? `node ${now.leader} leads` : "no leader";
+  const missing = withoutLeader(now.groups);
+  if (missing.length === 0) return `${now.groups.length} groups, all led`;
+  return h("span", { class: "tag is-bad" }, missing.length > 1 ? `${missing.length} groups not led` : `${named(missing)} not led`);
 }
 
 function nodes(now) {
@@ -85,14 +96,16 @@ function nodes(now) {
     cells: [
       [h("strong", {}, `node ${node.id}`), " ", h("span", { class: "sub mono" }, node.address)],
       h("span", { class: `tag ${node.up ? tone[node.role] || "" : "is-bad"}` }, node.up ? node.role : "not answering"),
-      number(node.term), number(node.applied_index),
+      ...(isDivided(now) ? [count(ledBy(now.groups, node.id), "group", "groups")] : [number(node.term), number(node.applied_index)]),
       node.lag === null ? "–" : node.lag === 0 ? "0" : number(node.lag),
     ],
   }));
-  const columns = [{ label: "Node" }, { label: "Role", class: "fit" }, { label: "Term", class: "num" },
-    { label: "Applied index", class: "num" }, { label: "Entries behind", class: "num" }];
-  const groups = now.groups.map((group) => `group ${group.group}: term ${number(group.term)}, ${count(group.commit_index, "entry", "entries")} committed`);
-  return card("Nodes", groups.join(" · "), table(columns, rows, "Nodes of the cluster"));
+  const columns = [{ label: "Node" }, { label: "Role", class: "fit" },
+    ...(isDivided(now) ? [{ label: "Leads", class: "num" }] : [{ label: "Term", class: "num" }, { label: "Applied index", class: "num" }]),
+    { label: "Entries behind", class: "num" }];
+  const note = isDivided(now) ? h("a", { href: address("groups") }, `all ${now.groups.length} groups`)
+    : now.groups.map((group) => `group ${group.group}: term ${number(group.term)}, ${count(group.commit_index, "entry", "entries")} committed`);
+  return card("Nodes", note, table(columns, rows, "Nodes of the cluster"));
 }
 
 function busiest(locks) {
@@ -107,12 +120,6 @@ function busiest(locks) {
           lock.holders ? duration(lock.held_for_ms) : "free"],
       })), "Locks with the longest queues");
   return card("Longest queues", h("a", { href: address("locks", { sort: "queue" }) }, "all locks"), body);
-}
-
-function bar(share) {
-  const element = h("span", { class: "bar", "aria-hidden": true });
-  element.style.width = `${Math.max(4, Math.round(share * 60))}px`;
-  return element;
 }
 
 function freezes(frozen, page) {

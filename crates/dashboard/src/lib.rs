@@ -19,6 +19,7 @@ mod api_error;
 mod assets;
 mod events;
 mod graph;
+mod groups;
 mod guard;
 mod hosts;
 mod live;
@@ -42,7 +43,7 @@ use tokio::sync::{Semaphore, watch};
 
 pub use guard::{Actions, is_from_our_page};
 pub use hosts::Hosts;
-pub use source::{OwnView, RecentEvents, Source, WatchFrames};
+pub use source::{NodeView, OwnView, RecentEvents, Source, WatchFrames};
 
 use guard::Guard;
 use live::LiveStatus;
@@ -105,6 +106,7 @@ pub fn dashboard<S: Source>(
         .route("/api/events", get(events::serve))
         .route("/api/recent", get(page_data::recent))
         .route("/api/own", get(own_view::serve))
+        .route("/api/groups", get(groups::serve))
         .route("/api/locks", get(page_data::locks))
         .route("/api/lock", get(page_data::lock))
         .route("/api/sessions", get(page_data::sessions))

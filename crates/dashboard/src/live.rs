@@ -1,19 +1,19 @@
 //! `/api/live`: how the cluster is, once a second. One task asks for all who look.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::response::Response;
-use holdfast_proto::v1::{ClusterStatusResponse, NodeRole, NodeStatus};
+use holdfast_proto::v1::{ClusterStatusResponse, GroupStatus, NodeRole, NodeStatus};
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::api_error::ApiError;
+use crate::groups::{self, GroupRates};
 use crate::samples::{Sample, Samples};
-use crate::source::Source;
-use crate::{Dashboard, STREAMS_MAX, stream};
+use crate::source::{NodeView, Source};
+use crate::{Dashboard, STREAMS_MAX, shape, stream};
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
@@ -22,6 +22,8 @@ const INTERVAL: Duration = Duration::from_secs(1);
 pub(crate) struct LiveStatus {
     /// Null before the first sample.
     now: Value,
+    /// What `/api/groups` answers.
+    groups: Value,
     samples: Samples,
     leaderless_since_unix_ms: Option<u64>,
 }
@@ -30,6 +32,11 @@ impl LiveStatus {
     /// None while a leader is known.
     pub(crate) fn leaderless_since_unix_ms(&self) -> Option<u64> {
         self.leaderless_since_unix_ms
+    }
+
+    /// Null before the first sample.
+    pub(crate) fn groups(&self) -> &Value {
+        &self.groups
     }
 }
 
@@ -64,13 +71,14 @@ pub(crate) async fn serve<S: Source>(dashboard: Dashboard<S>) -> Result<Response
     Ok(response)
 }
 
-/// For as long as it is polled. While no page is open it asks for less.
+/// For as long as it is polled. While no page is open it asks for less, unless there are several groups: then only all
+/// nodes together know what was done.
 pub(crate) async fn keep_sampling<S: Source>(
     source: Arc<S>,
     sender: watch::Sender<Arc<LiveStatus>>,
     streams: Arc<Semaphore>,
 ) {
-    let mut samples = Samples::default();
+    let (mut samples, mut group_rates) = (Samples::default(), GroupRates::default());
     let mut leaderless_since_unix_ms = None;
     let mut seconds = interval(INTERVAL);
     seconds.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -78,8 +86,12 @@ pub(crate) async fn keep_sampling<S: Source>(
         seconds.tick().await;
         let looked_at = streams.available_permits() < STREAMS_MAX;
         let Ok(cluster) = source.cluster().await else { continue };
-        let views = if looked_at { source.own_views().await } else { Vec::new() };
-        let sample = samples.take(unix_ms(), &cluster);
+        let asks_all = looked_at || cluster.groups.len() > 1;
+        let views = if asks_all { source.own_views().await } else { Vec::new() };
+        let cluster = groups::as_leaders_see(cluster, &views);
+        let sample = samples.take(unix_ms(), &cluster, &views);
+        let rates = group_rates.take(sample.unix_ms, source.grants());
+        let groups = groups::status(sample.unix_ms, &cluster, &views, &rates);
         leaderless_since_unix_ms = match sample.leader {
             0 => leaderless_since_unix_ms.or(Some(sample.unix_ms)),
             _ => None,
@@ -87,18 +99,21 @@ pub(crate) async fn keep_sampling<S: Source>(
         let mut now = overview(&cluster, &views, &sample, samples.leader_changes());
         now["leaderless_since_unix_ms"] = leaderless_since_unix_ms.into();
         let samples = samples.clone();
-        sender.send_replace(Arc::new(LiveStatus { now, samples, leaderless_since_unix_ms }));
+        sender.send_replace(Arc::new(LiveStatus {
+            now,
+            groups,
+            samples,
+            leaderless_since_unix_ms,
+        }));
     }
 }
 
 fn overview(
     cluster: &ClusterStatusResponse,
-    views: &[(u64, Option<ClusterStatusResponse>)],
+    views: &[NodeView],
     sample: &Sample,
     leader_changes: u64,
 ) -> Value {
-    let views: BTreeMap<u64, &Option<ClusterStatusResponse>> =
-        views.iter().map(|(node, view)| (*node, view)).collect();
     json!({
         "cluster": cluster.cluster,
         "version": cluster.version,
@@ -107,7 +122,7 @@ fn overview(
         "leader": sample.leader,
         "leader_changes": leader_changes,
         "nodes": cluster.nodes.iter()
-            .map(|member| node(cluster, member, views.get(&member.id).copied()))
+            .map(|member| node(cluster, member, view_of(views, member.id)))
             .collect::<Vec<_>>(),
         "groups": cluster.groups.iter().map(|group| json!({
             "group": group.group,
@@ -122,39 +137,58 @@ fn overview(
     })
 }
 
-/// A node says best itself how it is; the leader knows how far behind it is.
+/// None: it was not asked. In it, none: it does not answer.
+pub(crate) fn view_of(views: &[NodeView], node: u64) -> Option<&Option<ClusterStatusResponse>> {
+    views.iter().find(|(of, _)| *of == node).map(|(_, view)| view)
+}
+
+pub(crate) fn is_up(
+    cluster: &ClusterStatusResponse,
+    member: &NodeStatus,
+    view: Option<&Option<ClusterStatusResponse>>,
+) -> bool {
+    // Not asked: believe the one that was.
+    view.map_or(member.id == cluster.answered_by || member.reachable, Option::is_some)
+}
+
+/// A node says best itself how it is; the leaders know how far behind it is.
 fn node(
     cluster: &ClusterStatusResponse,
     member: &NodeStatus,
     view: Option<&Option<ClusterStatusResponse>>,
 ) -> Value {
-    let group = cluster.groups.first();
-    let leads = group.is_some_and(|group| group.leader == member.id);
+    let root = cluster.groups.first();
+    let leads = cluster.groups.iter().any(|group| group.leader == member.id);
     let own = view.and_then(Option::as_ref).and_then(|view| view.groups.first());
-    let progress =
-        group.and_then(|group| group.replicas.iter().find(|replica| replica.node == member.id));
     let is_answerer = member.id == cluster.answered_by;
+    // The most of all groups, if all are known.
+    let lags: Option<Vec<u64>> =
+        cluster.groups.iter().map(|group| lag(cluster, group, member)).collect();
     json!({
         "id": member.id,
         "address": member.client_address,
         "role": match member.role() {
             _ if leads => "leader",
-            NodeRole::Learner => "learner",
-            NodeRole::Entering => "entering",
-            NodeRole::Leaving => "leaving",
-            _ => "follower",
+            NodeRole::Voter | NodeRole::Unspecified => "follower",
+            role => shape::role(role),
         },
-        // Not asked: believe the one that was.
-        "up": view.map_or(is_answerer || member.reachable, Option::is_some),
-        "term": own.map(|own| own.term).or(group.filter(|_| is_answerer).map(|group| group.term)),
+        "up": is_up(cluster, member, view),
+        "term": own.map(|own| own.term).or(root.filter(|_| is_answerer).map(|group| group.term)),
         "applied_index": own.map(|own| own.applied_index)
-            .or(group.filter(|_| is_answerer).map(|group| group.applied_index)),
-        // Who is not heard of may have lost what it had.
-        "lag": match progress.filter(|progress| member.reachable && progress.matched_index > 0) {
-            _ if leads => Some(0),
-            progress => progress.map(|progress| progress.lag),
-        },
+            .or(root.filter(|_| is_answerer).map(|group| group.applied_index)),
+        "lag": lags.and_then(|lags| lags.into_iter().max()),
     })
+}
+
+/// How many entries of the group's log the node lacks, if the group's leader tells.
+fn lag(cluster: &ClusterStatusResponse, group: &GroupStatus, member: &NodeStatus) -> Option<u64> {
+    if group.leader == member.id {
+        return Some(0);
+    }
+    let progress = group.replicas.iter().find(|replica| replica.node == member.id)?;
+    // A node that is not heard of may have lost what it had.
+    let is_heard = member.reachable || member.id == cluster.answered_by;
+    (is_heard && progress.matched_index > 0).then_some(progress.lag)
 }
 
 pub(crate) fn unix_ms() -> u64 {

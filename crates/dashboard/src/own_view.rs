@@ -3,7 +3,7 @@
 //! All of it may be old. The lock table is this node's copy, up to the last entry of the log that it has applied.
 
 use axum::Json;
-use holdfast_proto::v1::{NodeRole, NodeStatus};
+use holdfast_proto::v1::{GroupStatus, NodeRole, NodeStatus};
 use serde_json::{Value, json};
 
 use crate::api_error::ApiError;
@@ -20,6 +20,7 @@ pub(crate) async fn serve<S: Source>(dashboard: Dashboard<S>) -> Result<Json<Val
     own.locks.truncate(LOCKS_MAX);
     let me = dashboard.source.node();
     let group = own.cluster.groups.first().cloned().unwrap_or_default();
+    let sum = |of: fn(&GroupStatus) -> u64| own.cluster.groups.iter().map(of).sum::<u64>();
     let is_reachable = |node: &NodeStatus| node.id == me || node.reachable;
     let voters = || own.cluster.nodes.iter().filter(|node| node.role() != NodeRole::Learner);
     let newest = RecentEvents { max: 1, ..RecentEvents::default() };
@@ -45,9 +46,13 @@ pub(crate) async fn serve<S: Source>(dashboard: Dashboard<S>) -> Result<Json<Val
             "is_this": node.id == me,
             "votes": node.role() != NodeRole::Learner,
         })).collect::<Vec<_>>(),
-        "lock_count": group.locks,
-        "waiter_count": group.waiters,
-        "session_count": group.sessions,
+        "groups": own.cluster.groups.iter().map(|group| json!({
+            "group": group.group,
+            "leader": group.leader,
+        })).collect::<Vec<_>>(),
+        "lock_count": sum(|group| group.locks),
+        "waiter_count": sum(|group| group.waiters),
+        "session_count": sum(|group| group.sessions),
         "locks": own.locks.iter().map(shape::summary).collect::<Vec<_>>(),
         "locks_are_cut": is_cut,
         "freezes": own.freezes.iter().map(shape::frozen).collect::<Vec<_>>(),

@@ -2,8 +2,8 @@
 //! (tokens, actors) travel as text; bytes travel as text too, with what is no UTF-8 replaced.
 
 use holdfast_proto::v1::{
-    EventKind, Frozen, HoldTimes, Holder, LockSummary, Mode, Owner, SessionInfo, StatusResponse,
-    WaitLink, Waiter, WatchEvent, WhyResponse,
+    EventKind, Frozen, HoldTimes, Holder, LockSummary, Mode, NodeRole, Owner, SessionInfo,
+    StatusResponse, WaitLink, Waiter, WatchEvent, WhyResponse,
 };
 use serde_json::{Value, json};
 
@@ -88,6 +88,16 @@ pub(crate) fn frozen(frozen: &Frozen) -> Value {
         "by": frozen.by,
         "reason": frozen.reason,
     })
+}
+
+pub(crate) fn role(role: NodeRole) -> &'static str {
+    match role {
+        // Older nodes do not say, and know nothing but voters.
+        NodeRole::Voter | NodeRole::Unspecified => "voter",
+        NodeRole::Learner => "learner",
+        NodeRole::Entering => "entering",
+        NodeRole::Leaving => "leaving",
+    }
 }
 
 pub(crate) fn session(session: &SessionInfo) -> Value {

@@ -16,6 +16,9 @@ use tokio_stream::Stream;
 /// What happens, as it happens; it ends with words.
 pub type WatchFrames = Pin<Box<dyn Stream<Item = Result<WatchFrame, Failure>> + Send>>;
 
+/// A node, and how it sees the cluster; none if it does not answer.
+pub type NodeView = (u64, Option<ClusterStatusResponse>);
+
 type Answer<T> = Result<T, Failure>;
 
 /// Which of the events that are still kept are wanted; the latest, at most so many.
@@ -55,8 +58,12 @@ pub trait Source: Send + Sync + 'static {
     /// The leader's view, or this node's own if no leader answers.
     fn cluster(&self) -> impl Future<Output = Answer<ClusterStatusResponse>> + Send;
 
-    /// Each node's own view of itself; none for one that does not answer.
-    fn own_views(&self) -> impl Future<Output = Vec<(u64, Option<ClusterStatusResponse>)>> + Send;
+    /// Each node's own view.
+    fn own_views(&self) -> impl Future<Output = Vec<NodeView>> + Send;
+
+    /// How many holds began in each group since the node started, as far as it has applied the log. It can start again
+    /// from 0.
+    fn grants(&self) -> BTreeMap<u32, u64>;
 
     /// This node's, without a quorum; with at most so many locks.
     fn own_view(&self, locks_max: usize) -> impl Future<Output = Answer<OwnView>> + Send;

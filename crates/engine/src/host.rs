@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 
 use holdfast_core::{Command, Event, LogicalTime, Outcome};
+use holdfast_replica::GroupId;
 
 use crate::answer::Wait;
 
@@ -33,5 +34,5 @@ pub trait Host: Debug {
     fn touches_settled(&mut self, _known: usize, _unknown: usize) {}
     fn touches_failed(&mut self, _sessions: usize) {}
     fn read_settled(&mut self, _is_served: bool) {}
-    fn happened(&mut self, _is_leader: bool, _: LogicalTime, _: &Event) {}
+    fn happened(&mut self, _: GroupId, _is_leader: bool, _: LogicalTime, _: &Event) {}
 }

@@ -5,17 +5,21 @@
 //! docs/reference/metrics.md lists them.
 
 mod distribution;
+mod groups;
 mod kafka;
 mod number;
 mod operations;
 mod page;
 mod process;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use holdfast_core::QuotaKind;
+use holdfast_replica::GroupId;
 
 pub(crate) use self::distribution::Distribution;
+pub(crate) use self::groups::{GroupGrants, GroupLevels};
 pub(crate) use self::kafka::KafkaMetrics;
 pub(crate) use self::number::{Level, SharedTally, Tally};
 pub(crate) use self::operations::{Kind, Operations, Settled};
@@ -132,6 +136,7 @@ pub(crate) struct Metrics {
     pub(crate) last_index: Level,
     /// Empty unless this node leads. For each peer, how many entries its log lacks.
     peer_lag: Mutex<Vec<(u64, u64)>>,
+    groups: Mutex<BTreeMap<GroupId, GroupLevels>>,
 
     pub(crate) snapshots_taken: Distribution,
     pub(crate) snapshots_sent: Distribution,
@@ -251,6 +256,7 @@ impl Metrics {
             committed_index: Level::default(),
             last_index: Level::default(),
             peer_lag: Mutex::default(),
+            groups: Mutex::default(),
             snapshots_taken: Distribution::of_micros(SNAPSHOT_BOUNDS_US),
             snapshots_sent: Distribution::of_micros(SNAPSHOT_BOUNDS_US),
             snapshots_installed: Distribution::of_micros(SNAPSHOT_BOUNDS_US),
@@ -264,6 +270,15 @@ impl Metrics {
     /// Entries that each peer's log is known to lack.
     pub(crate) fn set_peer_lag(&self, lag: Vec<(u64, u64)>) {
         *self.peer_lag.lock().unwrap_or_else(PoisonError::into_inner) = lag;
+    }
+
+    pub(crate) fn set_groups(&self, groups: BTreeMap<GroupId, GroupLevels>) {
+        *self.groups.lock().unwrap_or_else(PoisonError::into_inner) = groups;
+    }
+
+    /// As of the last tenth of a second.
+    pub(crate) fn groups(&self) -> BTreeMap<GroupId, GroupLevels> {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn peer_lag(&self) -> Vec<(u64, u64)> {

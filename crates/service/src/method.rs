@@ -205,6 +205,7 @@ table! {
     HttpEvents, Http("/api/events"), Watch, Read, None, ThisNode;
     HttpRecent, Http("/api/recent"), Read, Read, None, ThisNode;
     HttpOwnView, Http("/api/own"), ClusterStatus, Read, None, ThisNode;
+    HttpGroups, Http("/api/groups"), ClusterStatus, ClusterRead, None, ThisNode;
     HttpLocks, Http("/api/locks"), Read, Read, None, ThisNode;
     HttpLock, Http("/api/lock"), Read, Read, None, ThisNode;
     HttpSessions, Http("/api/sessions"), Read, Sessions, None, ThisNode;

@@ -6,25 +6,39 @@ use ratatui::text::Line;
 use ratatui::widgets::Paragraph;
 
 use super::view::{
-    LOCK_HEADERS, LockLine, NODE_HEADERS, NodeLine, SESSION_HEADERS, SessionLine, View,
+    GROUP_HEADERS, GroupLine, LOCK_HEADERS, LockLine, NODE_HEADERS, NodeLine, SESSION_HEADERS,
+    SessionLine, View,
 };
 use crate::live::drawing::{self, Palette};
 
 pub(super) fn draw(frame: &mut Frame<'_>, view: &View, palette: Palette) {
-    let nodes_height = u16::try_from(view.nodes.len()).unwrap_or(u16::MAX).saturating_add(2).min(9);
+    let height = |lines: usize| u16::try_from(lines).unwrap_or(u16::MAX).saturating_add(2).min(9);
+    let groups_height = if view.is_divided() { height(view.groups.len()) } else { 0 };
     let areas = Layout::vertical([
         Constraint::Length(3),
-        Constraint::Length(nodes_height),
+        Constraint::Length(height(view.nodes.len())),
+        Constraint::Length(groups_height),
         Constraint::Fill(1),
         Constraint::Fill(1),
         Constraint::Fill(1),
     ]);
-    let [top, nodes, busiest, queues, sessions] = areas.areas(frame.area());
+    let [top, nodes, groups, busiest, queues, sessions] = areas.areas(frame.area());
     frame.render_widget(Paragraph::new(headlines(view, palette)), top);
 
-    let rows: Vec<_> =
-        view.nodes.iter().map(|node| (node.to_row(), style_of(node, palette))).collect();
+    let rows = view.nodes.iter();
+    let rows = rows.map(|node| (node.to_row(view.is_divided()), style_of(node, palette)));
+    let rows: Vec<_> = rows.collect();
     drawing::table(frame, nodes, "nodes, and how fast they answer", &NODE_HEADERS, &rows, palette);
+    if view.is_divided() {
+        let style = |group: &GroupLine| match group.leader {
+            Some(_) => Palette::plain(),
+            None => palette.alarm(),
+        };
+        let rows =
+            view.groups_by_interest().into_iter().map(|group| (group.to_row(), style(group)));
+        let rows: Vec<_> = rows.collect();
+        drawing::table(frame, groups, "busiest groups", &GROUP_HEADERS, &rows, palette);
+    }
     let rows: Vec<_> =
         view.busiest.iter().map(|lock| (LockLine::to_row(lock), Palette::plain())).collect();
     drawing::table(frame, busiest, "busiest locks", &LOCK_HEADERS, &rows, palette);
@@ -41,7 +55,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &View, palette: Palette) {
 
 fn headlines(view: &View, palette: Palette) -> Vec<Line<'_>> {
     let [cluster, counts] = view.headlines();
-    let style = if view.leader.is_some() { palette.heading() } else { palette.alarm() };
+    let style = if view.has_leader() { palette.heading() } else { palette.alarm() };
     let last = match &view.read_error {
         Some(read_error) => Line::styled(read_error.as_str(), palette.alarm()),
         None => Line::styled("q leaves", palette.faint()),
@@ -62,12 +76,26 @@ mod tests {
     use super::*;
     use crate::status::OwnerInfo;
 
+    fn group(group: u32, leader: Option<u64>, grants_per_second: f64) -> GroupLine {
+        GroupLine {
+            group,
+            leader,
+            term: 4,
+            applied_index: 1_000,
+            grants_per_second,
+            locks: 2,
+            waiting: 30,
+            sessions: 1,
+        }
+    }
+
     fn view() -> View {
         let latency = Latency { median_us: 240, p99_us: 1_900, longest_us: 130_000, samples: 9 };
         let node = |id: u64, answers| NodeLine {
             id,
             client_address: format!("10.0.0.{id}:7420"),
             role: if id == 1 { "leader" } else { "follower" }.to_owned(),
+            leads: if id == 1 { vec![1] } else { Vec::new() },
             answers,
             lag: Some(0),
             latency: Some(latency),
@@ -101,6 +129,7 @@ mod tests {
                 connected: true,
             }],
             nodes: vec![node(1, true), node(2, false)],
+            groups: vec![group(1, Some(1), 12.5)],
             read_error: None,
         }
     }
@@ -133,6 +162,24 @@ mod tests {
 "#;
         let drawn = terminal.backend().to_string();
         assert_eq!(drawn, expected.trim_start());
+    }
+
+    #[test]
+    fn of_several_groups_those_without_a_leader_and_the_busiest_come_first() {
+        let groups = vec![group(1, Some(1), 0.5), group(2, None, 0.0), group(3, Some(2), 12.0)];
+        let view = View { groups, ..view() };
+        let mut terminal = Terminal::new(TestBackend::new(72, 24)).unwrap();
+        terminal.draw(|frame| draw(frame, &view, Palette::of_environment())).unwrap();
+        let drawn = terminal.backend().to_string();
+        let expected = r#"
+" busiest groups ────────────────────────────────────────────────────────"
+"GROUP  LEADER     GRANTS/S  LOCKS  WAITING  SESSIONS  TERM  APPLIED     "
+"2      NO LEADER  0.0       2      30       1         4     1000        "
+"3      node 2     12.0      2      30       1         4     1000        "
+"1      node 1     0.5       2      30       1         4     1000        "
+"#;
+        assert!(drawn.contains(expected.trim_start()), "{drawn}");
+        assert!(drawn.contains("cluster test, NO LEADER in group 2, of 3;"), "{drawn}");
     }
 
     #[test]

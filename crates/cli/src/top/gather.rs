@@ -7,7 +7,7 @@ use holdfast_proto::v1::{self, EventKind};
 
 use super::probe::{Probe, Round, Samples};
 use super::rates::Rates;
-use super::view::{LockLine, NodeLine, SessionLine, View};
+use super::view::{GroupLine, LockLine, NodeLine, SessionLine, View};
 use crate::cluster::{known_lag, role_text};
 use crate::live::board::{Board, Lock, Millis};
 
@@ -20,6 +20,8 @@ const SESSIONS_MAX: u64 = 20_000;
 pub(super) struct Gathered {
     board: Board,
     grants: Rates,
+    /// By the group's number.
+    group_grants: Rates,
     events: Rates,
     cluster: v1::ClusterStatusResponse,
     sessions: Vec<v1::SessionInfo>,
@@ -68,6 +70,8 @@ impl Gathered {
                     self.events.count("", now);
                     if event.kind() == EventKind::Granted {
                         event.names.iter().for_each(|name| self.grants.count(name, now));
+                        let group = event.position.map_or(0, |position| position.group);
+                        self.group_grants.count(&group.to_string(), now);
                     }
                 }
             }
@@ -150,6 +154,7 @@ impl Gathered {
             queues,
             busiest_sessions: self.busiest_sessions(),
             nodes: self.nodes(&group),
+            groups: self.groups(now),
             read_latency: self.reads.latency(),
             read_error: self.read_error.clone(),
             grants_per_second: self.grants.per_second(now),
@@ -171,11 +176,29 @@ impl Gathered {
         lines.collect()
     }
 
+    fn groups(&mut self, now: Millis) -> Vec<GroupLine> {
+        let rates: BTreeMap<String, f64> =
+            self.group_grants.busiest(now, usize::MAX).into_iter().collect();
+        let line = |group: &v1::GroupStatus| GroupLine {
+            group: group.group,
+            leader: (group.leader != 0).then_some(group.leader),
+            term: group.term,
+            applied_index: group.applied_index,
+            grants_per_second: rates.get(&group.group.to_string()).copied().unwrap_or(0.0),
+            locks: group.locks,
+            waiting: group.waiters,
+            sessions: group.sessions,
+        };
+        self.cluster.groups.iter().map(line).collect()
+    }
+
     fn nodes(&self, group: &v1::GroupStatus) -> Vec<NodeLine> {
         let line = |node: &v1::NodeStatus| {
+            let led = self.cluster.groups.iter().filter(|group| group.leader == node.id);
+            let leads: Vec<u32> = led.map(|group| group.group).collect();
             let replica = group.replicas.iter().find(|replica| replica.node == node.id);
             let role = match role_text(node.role()) {
-                _ if node.id == group.leader => "leader",
+                _ if !leads.is_empty() => "leader",
                 "voter" => "follower",
                 other => other,
             };
@@ -183,6 +206,7 @@ impl Gathered {
                 id: node.id,
                 client_address: node.client_address.clone(),
                 role: role.to_owned(),
+                leads,
                 answers: self.answered.get(&node.client_address).copied().unwrap_or(false),
                 lag: replica.and_then(|replica| known_lag(replica, &self.cluster)),
                 latency: self.answers.get(&node.client_address).and_then(Samples::latency),

@@ -11,8 +11,9 @@ use crate::text::{on_one_line, table};
 #[derive(Debug, Default, Serialize)]
 pub(super) struct View {
     pub(super) cluster: String,
-    /// Null if none is known.
+    /// Of group 1; null if none is known.
     pub(super) leader: Option<u64>,
+    /// Of group 1.
     pub(super) term: u64,
     pub(super) locks: u64,
     pub(super) sessions: u64,
@@ -28,6 +29,8 @@ pub(super) struct View {
     /// Those that hold and wait for most.
     pub(super) busiest_sessions: Vec<SessionLine>,
     pub(super) nodes: Vec<NodeLine>,
+    /// In their order. Shown only if there are several.
+    pub(super) groups: Vec<GroupLine>,
     /// What is wrong.
     #[serde(rename = "trouble")]
     pub(super) read_error: Option<String>,
@@ -59,12 +62,27 @@ pub(super) struct NodeLine {
     pub(super) id: u64,
     pub(super) client_address: String,
     pub(super) role: String,
+    /// The groups that it leads.
+    pub(super) leads: Vec<u32>,
     /// From here.
     pub(super) answers: bool,
-    /// Entries that it lacks; null if the leader does not tell.
+    /// Entries that it lacks in group 1; null if the leader does not tell.
     pub(super) lag: Option<u64>,
     /// Of the answers, from here.
     pub(super) latency: Option<Latency>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct GroupLine {
+    pub(super) group: u32,
+    /// Null if none is known.
+    pub(super) leader: Option<u64>,
+    pub(super) term: u64,
+    pub(super) applied_index: u64,
+    pub(super) grants_per_second: f64,
+    pub(super) locks: u64,
+    pub(super) waiting: u64,
+    pub(super) sessions: u64,
 }
 
 pub(super) const LOCK_HEADERS: [&str; 6] =
@@ -73,6 +91,9 @@ pub(super) const SESSION_HEADERS: [&str; 6] =
     ["OWNER", "SESSION", "HOLDS", "WAITS", "AGE", "CONNECTED"];
 pub(super) const NODE_HEADERS: [&str; 7] =
     ["NODE", "CLIENTS", "ROLE", "LAG", "MEDIAN", "P99", "LONGEST"];
+
+pub(super) const GROUP_HEADERS: [&str; 8] =
+    ["GROUP", "LEADER", "GRANTS/S", "LOCKS", "WAITING", "SESSIONS", "TERM", "APPLIED"];
 
 impl LockLine {
     pub(super) fn to_row(&self) -> Vec<String> {
@@ -100,8 +121,29 @@ impl SessionLine {
     }
 }
 
-impl NodeLine {
+impl GroupLine {
     pub(super) fn to_row(&self) -> Vec<String> {
+        vec![
+            self.group.to_string(),
+            self.leader.map_or("NO LEADER".to_owned(), |leader| format!("node {leader}")),
+            format!("{:.1}", self.grants_per_second),
+            self.locks.to_string(),
+            self.waiting.to_string(),
+            self.sessions.to_string(),
+            self.term.to_string(),
+            self.applied_index.to_string(),
+        ]
+    }
+}
+
+impl NodeLine {
+    /// In a cluster with several groups, the role is how many of them it leads.
+    pub(super) fn to_row(&self, is_divided: bool) -> Vec<String> {
+        let role = match self.leads.len() {
+            _ if !self.answers => "no answer".to_owned(),
+            groups @ 1.. if is_divided => format!("leads {groups}"),
+            _ => self.role.clone(),
+        };
         let time = |of: fn(&Latency) -> u64| match &self.latency {
             Some(latency) if self.answers => us_in_words(of(latency)),
             _ => "-".to_owned(),
@@ -109,7 +151,7 @@ impl NodeLine {
         vec![
             self.id.to_string(),
             self.client_address.clone(),
-            if self.answers { self.role.clone() } else { "no answer".to_owned() },
+            role,
             self.lag.map_or("-".to_owned(), |lag| lag.to_string()),
             time(|latency| latency.median_us),
             time(|latency| latency.p99_us),
@@ -119,8 +161,42 @@ impl NodeLine {
 }
 
 impl View {
+    /// Into several groups.
+    pub(super) fn is_divided(&self) -> bool {
+        self.groups.len() > 1
+    }
+
+    /// Every group has one.
+    pub(super) fn has_leader(&self) -> bool {
+        match self.is_divided() {
+            true => self.groups.iter().all(|group| group.leader.is_some()),
+            false => self.leader.is_some(),
+        }
+    }
+
+    fn leaders(&self) -> String {
+        let missing = self.groups.iter().filter(|group| group.leader.is_none());
+        let missing: Vec<String> = missing.map(|group| group.group.to_string()).collect();
+        let count = self.groups.len();
+        match missing.is_empty() {
+            true => format!("{count} groups"),
+            false => format!("NO LEADER in group {}, of {count}", missing.join(",")),
+        }
+    }
+
+    /// Those without a leader first, then those with most grants.
+    pub(super) fn groups_by_interest(&self) -> Vec<&GroupLine> {
+        let mut groups: Vec<&GroupLine> = self.groups.iter().collect();
+        groups.sort_by(|one, other| {
+            let by_grants = other.grants_per_second.total_cmp(&one.grants_per_second);
+            one.leader.is_some().cmp(&other.leader.is_some()).then(by_grants)
+        });
+        groups
+    }
+
     pub(super) fn headlines(&self) -> [String; 2] {
         let leader = match self.leader {
+            _ if self.is_divided() => self.leaders(),
             Some(leader) => format!("node {leader} leads in term {}", self.term),
             None => "NO LEADER".to_owned(),
         };
@@ -162,7 +238,11 @@ impl Show for View {
         section("longest queues", &LOCK_HEADERS, locks(&self.queues));
         let sessions = self.busiest_sessions.iter().map(SessionLine::to_row).collect();
         section("sessions", &SESSION_HEADERS, sessions);
-        section("nodes", &NODE_HEADERS, self.nodes.iter().map(NodeLine::to_row).collect());
+        let nodes = self.nodes.iter().map(|node| node.to_row(self.is_divided()));
+        section("nodes", &NODE_HEADERS, nodes.collect());
+        if self.is_divided() {
+            section("groups", &GROUP_HEADERS, self.groups.iter().map(GroupLine::to_row).collect());
+        }
         text
     }
 }

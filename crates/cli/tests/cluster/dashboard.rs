@@ -2,6 +2,7 @@
 
 mod api;
 mod browser;
+mod groups;
 mod leaderless;
 
 use serde_json::Value;

@@ -42,7 +42,7 @@ impl<H: Host> Engine<H> {
             ReplicaEffect::Failed { ticket, reason } => callers.fail(ticket, reason.into(), out),
             ReplicaEffect::Read { ticket } => self.serve_read(id, ticket),
             ReplicaEffect::Happened { index, at, event } => {
-                out.host.happened(*is_leader, at, &event);
+                out.host.happened(id, *is_leader, at, &event);
                 notify_streams(id, callers, at, &event, out);
                 if id == ROOT
                     && self.now.is_tier_in_use

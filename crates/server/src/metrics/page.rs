@@ -12,7 +12,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::distribution::Distribution;
-use super::{ENDINGS, Metrics, QUOTA_KINDS, process};
+use super::{ENDINGS, GroupLevels, Metrics, QUOTA_KINDS, process};
 use crate::connections::PortUse;
 
 /// What is known elsewhere in the node.
@@ -166,6 +166,7 @@ impl Collector for Shown {
         self.connections(&mut page)?;
         self.certificates(&mut page)?;
         self.policy(&mut page)?;
+        self.groups(&mut page)?;
         self.audit(&mut page)?;
         self.kafka(&mut page)?;
         self.process(&mut page)
@@ -570,6 +571,49 @@ impl Shown {
         for (group, generation) in &self.extra.policy_generations {
             let generation = i64::try_from(*generation).unwrap_or(i64::MAX);
             family.encode_family(&[("group", group.0)])?.encode_gauge(&generation)?;
+        }
+        Ok(())
+    }
+
+    fn groups(&self, page: &mut Page<'_>) -> fmt::Result {
+        let groups = self.metrics.groups();
+        type Gauge = (&'static str, &'static str, fn(&GroupLevels) -> u64);
+        let gauges: [Gauge; 6] = [
+            ("holdfast_group_is_leader", "1 if this node leads the group", |group| {
+                u64::from(group.is_here)
+            }),
+            (
+                "holdfast_group_leader",
+                "The node that leads the group; 0 if this node knows none",
+                |group| group.leader,
+            ),
+            ("holdfast_group_term", "The term of consensus in the group", |group| group.term),
+            (
+                "holdfast_group_applied_index",
+                "The log entry of the group that was applied last",
+                |group| group.applied_index,
+            ),
+            ("holdfast_group_locks", "Names of the group that are held or waited for", |group| {
+                group.locks
+            }),
+            ("holdfast_group_waiters", "Places in all queues of the group", |group| group.waiters),
+        ];
+        for (name, help, value) in gauges {
+            let mut family = page.encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for (group, levels) in &groups {
+                let value = i64::try_from(value(levels)).unwrap_or(i64::MAX);
+                family.encode_family(&[("group", group.0)])?.encode_gauge(&value)?;
+            }
+        }
+        let mut family = page.encoder.encode_descriptor(
+            "holdfast_group_grants",
+            "Holds that began in the group, counted by its leader",
+            None,
+            MetricType::Counter,
+        )?;
+        for (group, levels) in &groups {
+            let labels = [("group", group.0)];
+            family.encode_family(&labels)?.encode_counter(&levels.grants.led, NO_EXEMPLAR)?;
         }
         Ok(())
     }

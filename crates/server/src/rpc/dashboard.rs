@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use holdfast_dashboard::{OwnView, RecentEvents, Source, WatchFrames};
+use holdfast_dashboard::{NodeView, OwnView, RecentEvents, Source, WatchFrames};
 use holdfast_proto::encode::read;
 use holdfast_proto::v1::{
     BreakRequest, BreakResponse, ClusterStatusRequest, ClusterStatusResponse, Failure,
@@ -65,7 +65,7 @@ impl Source for DashboardSource {
         cluster::serve(&self.rpc, self.caller(), ClusterStatusRequest::default()).await
     }
 
-    async fn own_views(&self) -> Vec<(u64, Option<ClusterStatusResponse>)> {
+    async fn own_views(&self) -> Vec<NodeView> {
         let mut asked = JoinSet::new();
         for node in self.rpc.membership.now().members.keys().copied() {
             let (rpc, caller) = (self.rpc.clone(), self.caller());
@@ -84,6 +84,11 @@ impl Source for DashboardSource {
             views.extend(view);
         }
         views
+    }
+
+    fn grants(&self) -> BTreeMap<u32, u64> {
+        let groups = self.rpc.metrics.groups().into_iter();
+        groups.map(|(group, levels)| (group.0, levels.grants.applied)).collect()
     }
 
     async fn own_view(&self, locks_max: usize) -> Result<OwnView, Failure> {

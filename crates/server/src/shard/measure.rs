@@ -8,7 +8,7 @@ use holdfast_replica::{GroupId, Leadership, NodeId};
 
 use super::Shard;
 use super::longest_queue::LongestQueue;
-use crate::metrics::{Metrics, RELEASED, ending};
+use crate::metrics::{GroupLevels, Metrics, RELEASED, ending};
 
 /// How often levels are published: more often than an operator looks, and far less often than the loop turns.
 const PUBLISH_EVERY: Duration = Duration::from_millis(100);
@@ -29,6 +29,7 @@ impl Shard {
             return;
         }
         self.levels.due = now + PUBLISH_EVERY;
+        let grants = self.engine.host().grants().clone();
         let (metrics, engine) = (&self.metrics, &self.engine);
         metrics.session_streams.set(engine.streams().len() as u64);
         metrics.framed_connections.set(self.framed.len() as u64);
@@ -38,6 +39,11 @@ impl Shard {
         metrics.waiters.set(total(LockTable::waiter_count));
         metrics.sessions.set(total(LockTable::session_count));
         metrics.table_bytes.set(tables().map(LockTable::size_bytes).sum());
+        let groups = engine.replicas().map(|(group, replica)| {
+            let grants = grants.get(&group).copied().unwrap_or_default();
+            (group, GroupLevels::of(replica, grants))
+        });
+        metrics.set_groups(groups.collect());
         let Some((_, replica)) = engine.replicas().next() else { return };
         let (table, progress) = (replica.table(), replica.progress());
         let Leadership { leader, is_here, term } = progress.leadership;

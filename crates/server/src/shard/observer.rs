@@ -1,16 +1,17 @@
 //! What the shard measures of the engine's work, and how it names callers and streams.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use holdfast_core::{Command, Event, LogicalTime, Outcome, Rejection};
 use holdfast_engine::{Answer, ChangeAnswer, Host, ReadAnswer, TouchesAnswer, Unavailable, Wait};
-use holdfast_replica::{HandOverRefusal, NodeId};
+use holdfast_replica::{GroupId, HandOverRefusal, NodeId};
 use tokio::sync::oneshot;
 
 use super::measure;
 use crate::inbox::Deferrable;
-use crate::metrics::{Kind, Metrics, QUOTA_KINDS, Settled};
+use crate::metrics::{GroupGrants, Kind, Metrics, QUOTA_KINDS, Settled};
 use crate::outbox::Outbox;
 use crate::traces::Traces;
 
@@ -24,6 +25,8 @@ pub(crate) struct Observer {
     now: Option<Duration>,
     /// Commands since the turn began.
     asked: u64,
+    /// Since the node started.
+    grants: BTreeMap<GroupId, GroupGrants>,
 }
 
 /// What was asked, and when.
@@ -46,7 +49,7 @@ impl Observer {
         traces: Option<Arc<Traces>>,
         started: Instant,
     ) -> Observer {
-        Observer { metrics, traces, started, now: None, asked: 0 }
+        Observer { metrics, traces, started, now: None, asked: 0, grants: BTreeMap::new() }
     }
 
     /// Another step begins.
@@ -59,6 +62,10 @@ impl Observer {
         if self.asked > 0 {
             self.metrics.batch.record(std::mem::take(&mut self.asked));
         }
+    }
+
+    pub(super) fn grants(&self) -> &BTreeMap<GroupId, GroupGrants> {
+        &self.grants
     }
 
     fn now(&mut self) -> Duration {
@@ -135,7 +142,10 @@ impl Host for Observer {
         self.metrics.operations.add(Kind::Read, settled);
     }
 
-    fn happened(&mut self, is_leader: bool, at: LogicalTime, event: &Event) {
+    fn happened(&mut self, group: GroupId, is_leader: bool, at: LogicalTime, event: &Event) {
+        if matches!(event, Event::Granted { .. }) {
+            self.grants.entry(group).or_default().count(is_leader);
+        }
         if is_leader {
             measure::event(&self.metrics, at, event);
         }

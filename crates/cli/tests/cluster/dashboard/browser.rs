@@ -30,7 +30,7 @@ pub(super) fn see(browser: &Browser, selector: &str, wanted: impl Fn(&str) -> bo
     block_in_place(|| browser.wait_for_text(selector, wanted)).unwrap()
 }
 
-fn run(browser: &Browser, script: &str) -> Value {
+pub(super) fn run(browser: &Browser, script: &str) -> Value {
     block_in_place(|| browser.run(script, &[])).unwrap()
 }
 
