@@ -69,6 +69,13 @@ pub(crate) fn table(headers: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
+/// `group 2`, or `groups 2, 3`.
+pub(crate) fn group_numbers(groups: &[u32]) -> String {
+    let numbers: Vec<String> = groups.iter().map(u32::to_string).collect();
+    let word = if numbers.len() == 1 { "group" } else { "groups" };
+    format!("{word} {}", numbers.join(", "))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

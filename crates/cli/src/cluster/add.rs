@@ -17,6 +17,7 @@ use crate::exit::{Code, Problem};
 use crate::global::{Format, Global};
 use crate::one_shot;
 use crate::output::{self, Show};
+use crate::text::group_numbers;
 
 /// How often it is asked whether the node votes.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -259,13 +260,6 @@ async fn lag_in_all_groups(
         most = most.max(Some(known_lag(replica, view)?));
     }
     most
-}
-
-/// `group 2`, or `groups 2, 3`.
-fn group_numbers(groups: &[u32]) -> String {
-    let numbers: Vec<String> = groups.iter().map(u32::to_string).collect();
-    let word = if numbers.len() == 1 { "group" } else { "groups" };
-    format!("{word} {}", numbers.join(", "))
 }
 
 /// A cluster that is reached with TLS wants nodes that have certificates.

@@ -17,7 +17,7 @@ use crate::exit::{Code, Problem};
 use crate::global::Global;
 use crate::one_shot;
 use crate::output::{self, Show};
-use crate::text::table;
+use crate::text::{group_numbers, table};
 use crate::token;
 
 /// A node needs a second or two to find out that there is no leader.
@@ -48,8 +48,11 @@ pub(crate) struct StatusArgs {
 struct Health {
     /// ok, degraded or no_leader.
     state: &'static str,
-    /// Null if none is known.
+    /// Of group 1. Null if none is known.
     leader: Option<u64>,
+    groups: usize,
+    /// As far as the node which answered knows. Without a read that is answered, there may be more.
+    groups_without_leader: Vec<u32>,
     voters: usize,
     /// Those that the node which answered cannot reach.
     unreachable_voters: Vec<u64>,
@@ -59,9 +62,12 @@ impl Show for Health {
     fn to_table(&self) -> String {
         let Health { state, voters, unreachable_voters, .. } = self;
         let reachable = voters - unreachable_voters.len();
-        let leader = match self.leader {
-            Some(id) => format!("node {id} leads"),
-            None => "no leader answers".to_owned(),
+        let leader = match (self.leader, self.groups, self.groups_without_leader.as_slice()) {
+            (Some(id), 0 | 1, _) => format!("node {id} leads"),
+            (Some(_), groups, _) => format!("all {groups} groups have leaders"),
+            (None, 0 | 1, _) => "no leader answers".to_owned(),
+            (None, groups, []) => format!("not all leaders of the {groups} groups answer"),
+            (None, _, without) => format!("no leader in {}", group_numbers(without)),
         };
         let mut line = format!("{state}: {leader}, {reachable} of {voters} voters reachable");
         if !unreachable_voters.is_empty() {
@@ -290,7 +296,15 @@ impl Cluster {
             (true, true) => "ok",
         };
         let leader = self.groups.first().and_then(|group| group.leader).filter(|_| has_leader);
-        Health { state, leader, voters: self.voters().count(), unreachable_voters }
+        let without = self.groups.iter().filter(|group| group.leader.is_none());
+        Health {
+            state,
+            leader,
+            groups: self.groups.len(),
+            groups_without_leader: without.map(|group| group.group).collect(),
+            voters: self.voters().count(),
+            unreachable_voters,
+        }
     }
 
     fn is_reachable(&self, node: &Node) -> bool {
@@ -509,6 +523,23 @@ mod tests {
         }
         let stopped = cluster(2, [false, true, true]).health(false).to_table();
         assert_eq!(stopped, "no_leader: no leader answers, 3 of 3 voters reachable\n");
+    }
+
+    #[test]
+    fn a_check_of_several_groups_names_those_without_a_leader() {
+        let mut several = cluster(2, [false, true, true]);
+        several.groups.push(Group::of(
+            &v1::GroupStatus { group: 2, leader: 3, ..Default::default() },
+            &v1::ClusterStatusResponse::default(),
+        ));
+        let line = several.health(true).to_table();
+        assert_eq!(line, "ok: all 2 groups have leaders, 3 of 3 voters reachable\n");
+        let line = several.health(false).to_table();
+        let reachable = "3 of 3 voters reachable\n";
+        assert_eq!(line, format!("no_leader: not all leaders of the 2 groups answer, {reachable}"));
+        several.groups[1].leader = None;
+        let line = several.health(true).to_table();
+        assert_eq!(line, format!("no_leader: no leader in group 2, {reachable}"));
     }
 
     #[test]

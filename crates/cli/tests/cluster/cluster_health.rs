@@ -27,7 +27,8 @@ async fn the_exit_code_tells_a_cluster_that_serves_from_one_without_a_voter_or_a
     assert_eq!(line, expected);
     let document = data(&cluster, 75, &["cluster", "status", "--check"]).await;
     let expected = json!({
-        "state": "degraded", "leader": leader, "voters": 3, "unreachable_voters": [follower],
+        "state": "degraded", "leader": leader, "groups": 1, "groups_without_leader": [],
+        "voters": 3, "unreachable_voters": [follower],
     });
     assert_eq!(document, expected);
     data(&cluster, 0, &["cluster", "status"]).await;
