@@ -125,9 +125,11 @@ const SLOTS_OF_GROUPS: &[FaultKind] =
 /// Nodes that come and go while groups lose their leaders, so that these follow late.
 const MEMBERS_OF_GROUPS: &[FaultKind] = &[
     FaultKind::AddedNode,
+    FaultKind::AddedNode,
     FaultKind::RemovedNode,
     FaultKind::RemovedNode,
     FaultKind::ReplacedNode,
+    FaultKind::GroupQuorumLoss,
     FaultKind::GroupQuorumLoss,
     FaultKind::LeaderTransfer,
     FaultKind::Crash,

@@ -141,13 +141,11 @@ impl World {
         }
     }
 
-    /// A group that has not made the last change of the root group.
-    pub(crate) fn group_behind(&self) -> Option<String> {
+    /// A group that has not made the last change of the root group, and the node that was changed.
+    pub(crate) fn group_behind(&self) -> Option<(GroupId, NodeId)> {
         let root = self.members_of(GroupId::FIRST);
-        self.groups().skip(1).find_map(|group| {
-            let node = self.members_of(group).differences(root).into_iter().next()?;
-            Some(format!("group {group} has not made the last change of node {node}"))
-        })
+        let differences = |group| self.members_of(group).differences(root);
+        self.groups().skip(1).find_map(|group| Some((group, *differences(group).first()?)))
     }
 }
 

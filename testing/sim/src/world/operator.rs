@@ -125,7 +125,10 @@ impl World {
         let beside = beside.next().map(|(node, _)| node);
         let beside =
             beside.map(|node| format!("node {node} did not take the place it was to take"));
-        beside.or_else(|| self.group_behind())
+        beside.or_else(|| {
+            let (group, node) = self.group_behind()?;
+            Some(format!("group {group} has not made the last change of node {node}"))
+        })
     }
 
     /// A node says who the members of a group are.
@@ -219,7 +222,11 @@ impl World {
         let stuck = self.operator.on_its_way().filter(|node| self.is_lost(*node));
         let lost = members.iter().copied().find(|node| self.is_lost(*node));
         let lost = lost.filter(|_| self.fault_rng.percent(50));
-        let node = stuck.or(lost).or_else(|| self.fault_rng.pick(&members).copied())?;
+        // Until all groups have followed, no other node can be removed.
+        let changed = self.group_behind().map(|(_, node)| node);
+        let changed = changed.filter(|node| self.operator.members.is_member(*node));
+        let changed = changed.filter(|_| self.fault_rng.percent(70));
+        let node = stuck.or(changed).or(lost).or_else(|| self.fault_rng.pick(&members).copied())?;
         if !self.can_do_without(node, 0) {
             return None;
         }
