@@ -7,11 +7,10 @@ use std::collections::{BTreeMap, VecDeque};
 
 use axum::Json;
 use axum::http::StatusCode;
-use holdfast_proto::v1::{ClusterStatusResponse, GroupStatus, NodeRole};
+use holdfast_proto::v1::{ClusterStatusResponse, GroupStatus, NodeRole, NodeStatus};
 use serde_json::{Value, json};
 
 use crate::api_error::ApiError;
-use crate::live::{is_up, view_of};
 use crate::samples::rate;
 use crate::source::{NodeView, Source};
 use crate::{Dashboard, shape};
@@ -26,6 +25,20 @@ pub(crate) async fn serve<S: Source>(dashboard: Dashboard<S>) -> Result<Json<Val
         return Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "not_known_yet", words));
     }
     Ok(Json(status))
+}
+
+/// None: it was not asked. In it, none: it does not answer.
+pub(crate) fn view_of(views: &[NodeView], node: u64) -> Option<&Option<ClusterStatusResponse>> {
+    views.iter().find(|(of, _)| *of == node).map(|(_, view)| view)
+}
+
+pub(crate) fn is_up(
+    cluster: &ClusterStatusResponse,
+    member: &NodeStatus,
+    view: Option<&Option<ClusterStatusResponse>>,
+) -> bool {
+    // Not asked: believe the one that was.
+    view.map_or(member.id == cluster.answered_by || member.reachable, Option::is_some)
 }
 
 /// The cluster, with each group as its own leader sees it: the node that answered may be behind in the groups that others
@@ -139,7 +152,7 @@ fn other_roles(
 
 #[cfg(test)]
 mod tests {
-    use holdfast_proto::v1::{GroupMember, NodeStatus};
+    use holdfast_proto::v1::GroupMember;
 
     use super::*;
 

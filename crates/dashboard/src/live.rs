@@ -10,7 +10,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::api_error::ApiError;
-use crate::groups::{self, GroupRates};
+use crate::groups::{self, GroupRates, is_up, view_of};
 use crate::samples::{Sample, Samples};
 use crate::source::{NodeView, Source};
 use crate::{Dashboard, STREAMS_MAX, shape, stream};
@@ -135,20 +135,6 @@ fn overview(
             "sessions": group.sessions,
         })).collect::<Vec<_>>(),
     })
-}
-
-/// None: it was not asked. In it, none: it does not answer.
-pub(crate) fn view_of(views: &[NodeView], node: u64) -> Option<&Option<ClusterStatusResponse>> {
-    views.iter().find(|(of, _)| *of == node).map(|(_, view)| view)
-}
-
-pub(crate) fn is_up(
-    cluster: &ClusterStatusResponse,
-    member: &NodeStatus,
-    view: Option<&Option<ClusterStatusResponse>>,
-) -> bool {
-    // Not asked: believe the one that was.
-    view.map_or(member.id == cluster.answered_by || member.reachable, Option::is_some)
 }
 
 /// A node says best itself how it is; the leaders know how far behind it is.

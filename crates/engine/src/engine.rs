@@ -337,6 +337,9 @@ impl<H: Host> Engine<H> {
 
     /// Whether all groups have removed this node. As long as one has not, that group may need its vote.
     fn is_removed(&self) -> bool {
+        if Bug::StopsWhenOneGroupRemovedIt.is_active() {
+            return self.groups.iter().any(|group| group.is_removed);
+        }
         self.groups.iter().next().is_some() && self.groups.iter().all(|group| group.is_removed)
     }
 

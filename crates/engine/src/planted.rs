@@ -39,6 +39,10 @@ pub enum Bug {
     PolicyNotOffered,
     /// A node takes no commands as long as one of its groups has no leader.
     LostGroupStopsOthers,
+    /// A node stops when one group has removed it, though others may need its vote.
+    StopsWhenOneGroupRemovedIt,
+    /// The groups beside the root group never get its members.
+    MembersNotFollowed,
 }
 
 const NONE: u8 = u8::MAX;

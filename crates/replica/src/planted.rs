@@ -50,6 +50,12 @@ pub enum Bug {
     RulesBeforeAllReadThem,
     /// A node of a new build follows the new rules at once, without an entry in the log.
     RulesOfTheBuild,
+    /// A group beside the root group removes a voter without a joint state.
+    FollowerSkipsJointState,
+    /// A group beside the root group gives a vote that the root group has not given yet.
+    VoteBeforeRootGroup,
+    /// A group does not note the id of a node that was removed from the root group before this group had it.
+    UsedUpIdNotNoted,
 }
 
 const NONE: u8 = u8::MAX;

@@ -123,16 +123,11 @@ impl FaultKind {
         FaultKind::GroupQuorumLoss,
     ];
 
-    /// Those of them that can strike nodes with so many groups. The simulated operator changes the members of one group,
-    /// and a backup has one group.
+    /// Those of them that can strike nodes with so many groups. A backup has one group.
     pub(crate) fn possible(kinds: &[FaultKind], groups: usize) -> Vec<FaultKind> {
         let is_possible = |kind: &FaultKind| match kind {
             FaultKind::GroupQuorumLoss => groups > 1,
-            FaultKind::AddedNode
-            | FaultKind::RemovedNode
-            | FaultKind::ReplacedNode
-            | FaultKind::SplitOverChange
-            | FaultKind::Restore => groups == 1,
+            FaultKind::Restore => groups == 1,
             _ => true,
         };
         kinds.iter().copied().filter(is_possible).collect()

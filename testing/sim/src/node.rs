@@ -10,6 +10,7 @@ mod log;
 mod publish;
 mod tier;
 mod turn;
+mod without_root;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -29,6 +30,7 @@ use holdfast_wal::{Operation, SimDisk};
 use self::host::{CallLedger, PublishedMark, SimHost};
 use self::log::Log;
 use self::tier::Tier;
+use self::without_root::WithoutRoot;
 use crate::clock::LocalClock;
 use crate::history::RealTime;
 use crate::message::{Answer, ChangeAnswer, EndedStream, Notice, Request};
@@ -107,6 +109,7 @@ struct Running {
     /// In the order of their ids.
     groups: Vec<GroupState>,
     tier: Tier,
+    without_root: WithoutRoot,
     /// When the present turn was handed to the disk.
     writes_since: Option<RealTime>,
     /// A turn that took longer counts as this long.
@@ -223,8 +226,8 @@ pub(crate) enum Incoming {
     },
     /// An operator wants a backup.
     Backup,
-    /// A peer says that this node is no member of the group any more.
-    Removed(GroupId),
+    /// A peer says that this node is no member any more.
+    Removed,
 }
 
 /// What a node wants done, or what it did.
@@ -295,7 +298,7 @@ pub(crate) enum Output {
         group: GroupId,
         leadership: Leadership,
     },
-    /// Who the members are, with what is applied here.
+    /// Who the members are since this index.
     Members {
         group: GroupId,
         index: LogIndex,
@@ -309,9 +312,8 @@ pub(crate) enum Output {
         at: LogicalTime,
         file: SnapshotFile,
     },
-    /// A message came from a node that is no member of the group any more.
+    /// A message came from a node that all groups have removed.
     FromRemoved {
-        group: GroupId,
         node: NodeId,
     },
     /// It learned that it is no member any more, and ended.
@@ -390,6 +392,7 @@ impl Node {
             log,
             groups,
             tier: Tier::default(),
+            without_root: WithoutRoot::default(),
             writes_since: None,
             stall_max: self.stall_max,
             effects: Vec::new(),

@@ -122,6 +122,23 @@ const POLICY_OF_GROUPS: &[FaultKind] = &[
 const SLOTS_OF_GROUPS: &[FaultKind] =
     &[FaultKind::SlotsTaken, FaultKind::SlotsTaken, FaultKind::GroupQuorumLoss];
 
+/// Nodes that come and go while groups lose their leaders, so that these follow late.
+const MEMBERS_OF_GROUPS: &[FaultKind] = &[
+    FaultKind::AddedNode,
+    FaultKind::AddedNode,
+    FaultKind::RemovedNode,
+    FaultKind::RemovedNode,
+    FaultKind::ReplacedNode,
+    FaultKind::GroupQuorumLoss,
+    FaultKind::GroupQuorumLoss,
+    FaultKind::LeaderTransfer,
+    FaultKind::Crash,
+];
+
+/// Nodes that go again before each group had them.
+const GIVEN_UP_NODES: &[FaultKind] =
+    &[FaultKind::AddedNode, FaultKind::RemovedNode, FaultKind::GroupQuorumLoss];
+
 const RESTORES: &[FaultKind] = &[FaultKind::Restore, FaultKind::Crash, FaultKind::PausedClient];
 
 /// New voters, and votes that are long under way between sides that cannot hear each other.
@@ -300,5 +317,11 @@ mutants! {
     "told-loss-ignored" in "client-core/session/answers.rs": Client(client::ResumeLosesLoss) under LOST_STREAMS;
     "abandoned-grant-kept" in "client-core/session/state.rs": Client(client::AbandonedGrantKept);
     "notice-ends-newer-hold" in "client-core/session/answers.rs": Client(client::NoticeEndsNewerHold);
+    "follower-skips-joint-state" in "replica/consensus/members.rs": Replica(replica::FollowerSkipsJointState) under MEMBERS_OF_GROUPS;
+    "vote-before-root-group" in "replica/replica/follow_members.rs": Replica(replica::VoteBeforeRootGroup) under MEMBERS_OF_GROUPS;
+    "used-up-id-not-noted" in "replica/membership/follow.rs": Replica(replica::UsedUpIdNotNoted) under GIVEN_UP_NODES;
+    "stops-when-one-group-removed-it" in "engine/engine.rs": Engine(engine::StopsWhenOneGroupRemovedIt) under MEMBERS_OF_GROUPS;
+    "members-not-followed" in "engine/engine/members.rs": Engine(engine::MembersNotFollowed) under MEMBERS_OF_GROUPS;
+    "refused-by-one-group" in "sim/node/turn.rs": Here(here::RefusedByOneGroup) under MEMBERS_OF_GROUPS;
     "wiped-node-comes-back" in "sim/world/strike.rs": Here(here::WipedNodeComesBack);
 }

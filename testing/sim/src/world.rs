@@ -3,6 +3,7 @@
 
 mod administrator;
 mod clients;
+mod members;
 mod messages;
 mod operator;
 mod restore;
@@ -12,9 +13,11 @@ mod turns;
 
 use std::collections::BTreeMap;
 
+use holdfast_core::LogIndex;
 use holdfast_replica::{GroupId, NodeId};
 
 use self::administrator::Administrator;
+use self::members::GroupMembers;
 use self::operator::Operator;
 use self::restore::{Backup, Remembered};
 use self::slot_controller::{SlotController, SlotMap};
@@ -55,6 +58,8 @@ pub(crate) struct World {
     pub(crate) faults: BTreeMap<FaultKind, u64>,
     pub(crate) active: Vec<ActiveFault>,
     pub(crate) operator: Operator,
+    /// By group.
+    group_members: Vec<GroupMembers>,
     /// By group.
     pub(crate) administrators: Vec<Administrator>,
     pub(crate) slot_controllers: Vec<SlotController>,
@@ -152,7 +157,10 @@ impl World {
         }
         let slot_map = SlotMap::new(groups, clients.iter().map(|client: &Client| client.names()));
         let network = Network::new(root.fork(2), clients.len(), plan.quality);
+        let operator = Operator::new(plan.settings.nodes);
+        let founders = || GroupMembers::of(operator.members.clone(), LogIndex(0));
         let mut world = World {
+            group_members: (0..groups).map(|_| founders()).collect(),
             now: RealTime(0),
             agenda: Agenda::new(),
             wakes: vec![None; nodes.len()],
@@ -170,7 +178,7 @@ impl World {
             faults_begun: 0,
             faults: BTreeMap::new(),
             active: Vec::new(),
-            operator: Operator::new(plan.settings.nodes),
+            operator,
             administrators: (0..groups).map(|_| Administrator::default()).collect(),
             slot_controllers: (0..groups).map(|_| SlotController::default()).collect(),
             slot_map,

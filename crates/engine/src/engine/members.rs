@@ -13,12 +13,13 @@ use holdfast_replica::{ChangeRefusal, GroupId, MembershipChange};
 use super::groups::{Group, Groups};
 use super::{Engine, ROOT};
 use crate::host::Host;
+use crate::planted::Bug;
 
 impl<H: Host> Groups<H> {
     /// The members of the root group have changed here.
     pub(super) fn follow_root_members(&mut self) {
-        let is_one = self.iter().count() < 2;
-        let Some(root) = self.get(ROOT).filter(|_| !is_one) else { return };
+        let is_followed = self.iter().count() > 1 && !Bug::MembersNotFollowed.is_active();
+        let Some(root) = self.get(ROOT).filter(|_| is_followed) else { return };
         let members = root.replica.membership().clone();
         for group in self.inputs().filter(|group| group.id != ROOT) {
             group.replica.follow_members(&members);

@@ -44,7 +44,12 @@ impl Consensus {
         let mut change = ConfChangeV2::default();
         change.set_changes(steps.iter().map(|step| step.to_raft()).collect::<Vec<_>>().into());
         change.set_context(context.into());
-        if steps.iter().any(Step::is_of_voters) {
+        let needs_joint_state = steps.iter().any(Step::is_of_voters);
+        #[cfg(feature = "planted")]
+        let needs_joint_state = needs_joint_state
+            && (self.group == crate::id::GroupId::FIRST
+                || !crate::planted::Bug::FollowerSkipsJointState.is_active());
+        if needs_joint_state {
             change.set_transition(ConfChangeTransition::Explicit);
         }
         self.raft.propose_conf_change(Vec::new(), change).map_err(|_| Unavailable::Overloaded)?;

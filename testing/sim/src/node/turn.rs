@@ -57,6 +57,7 @@ impl Node {
                 group.ledger.turn_began = monotonic;
             }
             running.record_publication(monotonic);
+            running.give_up_groups_without_root(monotonic);
             let (boot, is_tier_in_use) = (BootTime(monotonic), running.uses_tier);
             running.engine.handle_time(Now { monotonic, boot, is_tier_in_use });
             if is_tier_in_use {
@@ -180,7 +181,9 @@ impl Node {
                 Incoming::Backup => {
                     engine.read(GroupId::FIRST, Query::Snapshot, Reader::Backup);
                 }
-                Incoming::Removed(group) => engine.removed(group),
+                Incoming::Removed => {
+                    running.groups.iter().for_each(|group| engine.removed(group.id));
+                }
             }
         }
         Ok(())
@@ -312,13 +315,26 @@ impl Running {
             // It has started again, and what it has yet to apply may add the sender.
             return;
         }
-        outputs.push(if members.was_removed(from) {
-            Output::FromRemoved { group, node: from }
+        let was_removed = members.was_removed(from);
+        if was_removed && !self.was_removed_from_all_groups(from) {
+            return;
+        }
+        outputs.push(if was_removed {
+            Output::FromRemoved { node: from }
         } else {
             // Honest members send nothing that a replica has to refuse, however late it comes.
             let what = format!("refuses a message of a peer: {error}");
             Output::Broken { checker: "replica", what }
         });
+    }
+
+    /// As the server decides it (`membership.rs`). As long as one group has the node, it may be needed there.
+    fn was_removed_from_all_groups(&self, node: NodeId) -> bool {
+        #[cfg(feature = "planted")]
+        if crate::planted::Bug::RefusedByOneGroup.is_active() {
+            return true;
+        }
+        self.engine.replicas().all(|(_, replica)| replica.membership().was_removed(node))
     }
 
     fn note_proposals(&mut self, outputs: &mut Vec<Output>) {
@@ -512,8 +528,7 @@ impl Running {
                 state.ledger.leadership_changed();
                 outputs.push(Output::Leadership { group, leadership });
             }
-            Effect::MembershipChanged { group, members, .. } => {
-                let index = self.engine.replica(group).map_or(0, |at| at.applied_index());
+            Effect::MembershipChanged { group, index, members } => {
                 let (index, members) = (LogIndex(index), Box::new(members));
                 outputs.push(Output::Members { group, index, members });
             }

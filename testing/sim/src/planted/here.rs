@@ -1,4 +1,5 @@
-//! Bugs of what the simulation has a twin of: that no peer talks to a node that lost its disk.
+//! Bugs of what the simulation has a twin of: that no peer talks to a node that lost its disk, and when a peer says to a
+//! node that it was removed.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -8,6 +9,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 pub(crate) enum Bug {
     /// A node whose disk was wiped comes back under its old id.
     WipedNodeComesBack,
+    /// A node is refused as removed when one group has removed it.
+    RefusedByOneGroup,
 }
 
 const NONE: u8 = u8::MAX;

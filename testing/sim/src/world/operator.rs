@@ -30,15 +30,14 @@ const PATIENCE_US: (u64, u64) = (3_000_000, 6_000_000);
 pub(crate) struct Operator {
     /// The newest that any node has applied.
     pub(crate) members: Membership,
-    applied: LogIndex,
     task: Option<Task>,
     changes: u64,
     /// What it was told is done: whether these are members.
     done: BTreeMap<NodeId, bool>,
     /// Whose places others were to take.
     given_up: BTreeSet<NodeId>,
-    /// The nodes that have just applied a change of voters that no other had, and the nodes that vote again.
-    news: Option<(usize, BTreeSet<NodeId>)>,
+    /// A group, the node that has just applied a change of its voters that no other had, and the new voters.
+    news: Option<(GroupId, usize, BTreeSet<NodeId>)>,
 }
 
 /// What it wants.
@@ -54,14 +53,16 @@ impl Operator {
         let voters: BTreeSet<NodeId> = (1..=initial_members as u64).map(NodeId).collect();
         let known = voters.iter().map(|node| (*node, Member::default())).collect();
         let configuration = Configuration { voters, ..Configuration::default() };
-        let members = Membership { configuration, members: known, ..Membership::default() };
-        Operator::of(members, LogIndex(0))
+        let highest = NodeId(initial_members as u64);
+        let members =
+            Membership { configuration, highest, members: known, ..Membership::default() };
+        Operator::of(members)
     }
 
-    /// Of a cluster with these members, as of this index.
-    pub(crate) fn of(members: Membership, applied: LogIndex) -> Operator {
+    /// Of a cluster with these members.
+    pub(crate) fn of(members: Membership) -> Operator {
         let (done, given_up) = (BTreeMap::new(), BTreeSet::new());
-        Operator { members, applied, task: None, changes: 0, done, given_up, news: None }
+        Operator { members, task: None, changes: 0, done, given_up, news: None }
     }
 
     /// A node that was added and is to become a voter.
@@ -93,6 +94,7 @@ impl World {
         operator.task.is_none()
             && !operator.members.configuration.is_joint()
             && operator.on_its_way().is_none()
+            && self.group_behind().is_none()
     }
 
     /// Why the membership is not what was asked for, now that nothing is wrong any more.
@@ -120,25 +122,41 @@ impl World {
             let votes = operator.members.configuration.voters.contains(node);
             votes && member.replaces.is_some_and(|old| operator.members.is_member(old))
         });
-        beside.next().map(|(node, _)| format!("node {node} did not take the place it was to take"))
+        let beside = beside.next().map(|(node, _)| node);
+        let beside =
+            beside.map(|node| format!("node {node} did not take the place it was to take"));
+        beside.or_else(|| {
+            let (group, node) = self.group_behind()?;
+            Some(format!("group {group} has not made the last change of node {node}"))
+        })
     }
 
-    /// A node says who the members are.
-    pub(crate) fn note_members(&mut self, node: usize, index: LogIndex, members: Membership) {
-        if index < self.operator.applied {
+    /// A node says who the members of a group are.
+    pub(crate) fn note_members(
+        &mut self,
+        node: usize,
+        group: GroupId,
+        index: LogIndex,
+        members: Membership,
+    ) {
+        let known = self.members_of(group).configuration.voters.clone();
+        let new = members.configuration.voters.difference(&known).copied().collect();
+        let has_new_voters = known != members.configuration.voters;
+        if !self.judge_members(node, group, index, &members) {
+            // It is no news any more.
+            self.operator.news.take_if(|(of, ..)| *of == group);
             return;
         }
-        let known = &self.operator.members.configuration.voters;
-        let new = members.configuration.voters.difference(known).copied().collect();
-        let is_new = *known != members.configuration.voters;
-        self.operator.news = Some((node, new)).filter(|_| is_new);
-        self.trace.line(self.now, || format!("members: {:?}", members.configuration));
-        let nodes: Vec<usize> = members.members.keys().map(|node| index_of(*node)).collect();
+        self.operator.news = Some((group, node, new)).filter(|_| has_new_voters);
+        self.trace
+            .line(self.now, || format!("members of group {group}: {:?}", members.configuration));
+        let nodes = self.members_of_any_group();
         for client in &mut self.clients {
             client.nodes.clone_from(&nodes);
         }
-        self.operator.applied = index;
-        self.operator.members = members;
+        if group == GroupId::FIRST {
+            self.operator.members = members;
+        }
         let split = FaultKind::SplitOverChange;
         let may_split = !self.settling && self.fault_kinds.contains(&split);
         if self.operator.news.is_some() && may_split && self.fault_rng.percent(SPLIT_PERCENT) {
@@ -148,14 +166,14 @@ impl World {
 
     /// Cuts off those who know of a change of voters, and are a majority by it, from those who do not.
     pub(crate) fn around_news(&mut self) -> Option<Vec<Cut>> {
-        let (knows, new) = self.operator.news.take()?;
-        let voters = &self.operator.members.configuration.voters;
+        let (group, knows, new) = self.operator.news.take()?;
+        let voters = self.members_of(group).configuration.voters.len();
         let mut others: Vec<usize> =
             self.present().into_iter().filter(|node| *node != knows).collect();
         self.fault_rng.shuffle(&mut others);
         // Those who vote since then go with it, as far as they are needed.
         others.sort_by_key(|node| !new.contains(&self.nodes[*node].id));
-        let ignorant = others.split_off((voters.len() / 2).min(others.len()));
+        let ignorant = others.split_off((voters / 2).min(others.len()));
         let place = |nodes: Vec<usize>| nodes.into_iter().map(Endpoint::Node).collect::<Vec<_>>();
         others.push(knows);
         Some(between(&place(others), &place(ignorant)))
@@ -204,7 +222,11 @@ impl World {
         let stuck = self.operator.on_its_way().filter(|node| self.is_lost(*node));
         let lost = members.iter().copied().find(|node| self.is_lost(*node));
         let lost = lost.filter(|_| self.fault_rng.percent(50));
-        let node = stuck.or(lost).or_else(|| self.fault_rng.pick(&members).copied())?;
+        // Until all groups have followed, no other node can be removed.
+        let changed = self.group_behind().map(|(_, node)| node);
+        let changed = changed.filter(|node| self.operator.members.is_member(*node));
+        let changed = changed.filter(|_| self.fault_rng.percent(70));
+        let node = stuck.or(changed).or(lost).or_else(|| self.fault_rng.pick(&members).copied())?;
         if !self.can_do_without(node, 0) {
             return None;
         }
@@ -325,7 +347,7 @@ mod tests {
         let mut members = world.operator.members.clone();
         members.configuration.learners.insert(node);
         members.members.insert(node, Member { stays_learner: true, ..Member::default() });
-        world.operator = Operator::of(members, LogIndex(1));
+        world.operator = Operator::of(members);
         world
     }
 

@@ -21,6 +21,7 @@ use holdfast_replica::{
 use crate::fault::Undo;
 use crate::history::{Beginning, Happening, History, RealTime, Replicated};
 use crate::node::{Incoming, member};
+use crate::world::members::GroupMembers;
 use crate::world::operator::Operator;
 use crate::world::{Due, World};
 
@@ -191,7 +192,8 @@ impl World {
     }
 
     fn go_on_with(&mut self, index: LogIndex, members: Membership) {
-        self.operator = Operator::of(members, index);
+        self.group_members = vec![GroupMembers::of(members.clone(), index)];
+        self.operator = Operator::of(members);
         let nodes: Vec<usize> = vec![self.nodes.len() - 1];
         for client in &mut self.clients {
             client.nodes.clone_from(&nodes);

@@ -188,21 +188,21 @@ impl World {
             node::Output::Leadership { group, leadership } => {
                 self.trace.line(now, || format!("node {id}, group {group}: {leadership:?}"));
             }
-            node::Output::Members { group: GroupId::FIRST, index, members } => {
-                self.note_members(node, index, *members);
+            node::Output::Members { group, index, members } => {
+                self.note_members(node, group, index, *members);
             }
-            // In a run with several groups the members do not change.
-            node::Output::Members { .. } => {}
             node::Output::Backup { at, file } => {
                 let (written_unix_ms, clusters_before) =
                     (self.wall_ms(), self.recorder.root().epochs.len());
                 self.backup = Some(Backup { at, file, written_unix_ms, clusters_before });
             }
             node::Output::ChangeEnded { number, answer } => self.change_ended(number, answer),
-            node::Output::FromRemoved { group, node: removed } => {
-                self.schedule_input(index_of(removed), Incoming::Removed(group), 1_000);
+            node::Output::FromRemoved { node: removed } => {
+                self.check_that_it_was_removed(removed);
+                self.schedule_input(index_of(removed), Incoming::Removed, 1_000);
             }
             node::Output::Removed => {
+                self.check_that_it_was_removed(id);
                 self.trace.line(now, || format!("node {id} was removed"));
                 self.nodes[node].stop();
                 self.nodes[node].ruined = true;
