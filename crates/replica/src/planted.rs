@@ -54,8 +54,6 @@ pub enum Bug {
     FollowerSkipsJointState,
     /// A group beside the root group gives a vote that the root group has not given yet.
     VoteBeforeRootGroup,
-    /// A group does not note the id of a node that was removed from the root group before this group had it.
-    UsedUpIdNotNoted,
 }
 
 const NONE: u8 = u8::MAX;

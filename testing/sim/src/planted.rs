@@ -135,10 +135,6 @@ const MEMBERS_OF_GROUPS: &[FaultKind] = &[
     FaultKind::Crash,
 ];
 
-/// Nodes that go again before each group had them.
-const GIVEN_UP_NODES: &[FaultKind] =
-    &[FaultKind::AddedNode, FaultKind::RemovedNode, FaultKind::GroupQuorumLoss];
-
 const RESTORES: &[FaultKind] = &[FaultKind::Restore, FaultKind::Crash, FaultKind::PausedClient];
 
 /// New voters, and votes that are long under way between sides that cannot hear each other.
@@ -319,7 +315,6 @@ mutants! {
     "notice-ends-newer-hold" in "client-core/session/answers.rs": Client(client::NoticeEndsNewerHold);
     "follower-skips-joint-state" in "replica/consensus/members.rs": Replica(replica::FollowerSkipsJointState) under MEMBERS_OF_GROUPS;
     "vote-before-root-group" in "replica/replica/follow_members.rs": Replica(replica::VoteBeforeRootGroup) under MEMBERS_OF_GROUPS;
-    "used-up-id-not-noted" in "replica/membership/follow.rs": Replica(replica::UsedUpIdNotNoted) under GIVEN_UP_NODES;
     "stops-when-one-group-removed-it" in "engine/engine.rs": Engine(engine::StopsWhenOneGroupRemovedIt) under MEMBERS_OF_GROUPS;
     "members-not-followed" in "engine/engine/members.rs": Engine(engine::MembersNotFollowed) under MEMBERS_OF_GROUPS;
     "refused-by-one-group" in "sim/node/turn.rs": Here(here::RefusedByOneGroup) under MEMBERS_OF_GROUPS;

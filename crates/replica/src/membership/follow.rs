@@ -41,10 +41,6 @@ impl Membership {
     /// The highest id that the root group has used, if this group must note that it is used up: the node was removed from
     /// the root group before this group had it.
     pub(crate) fn id_to_retire(&self, root: &Membership) -> Option<NodeId> {
-        #[cfg(feature = "planted")]
-        if crate::planted::Bug::UsedUpIdNotNoted.is_active() {
-            return None;
-        }
         let is_used_up = root.was_removed(root.highest)
             && root.highest > self.highest
             && self.next_member_of(root).is_none();
