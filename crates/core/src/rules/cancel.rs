@@ -42,10 +42,10 @@ impl LockTable {
             Reply::CancelTooLate
         } else if session.answers.get(target).is_some_and(|answer| {
             // Of something that has left, an earlier cancellation may be all that is known.
-            session.moved_at.is_none() || answer.question != Question::CancelledBeforeArrival
+            session.departed().is_none() || answer.question != Question::CancelledBeforeArrival
         }) {
             Reply::CancelNothing
-        } else if session.moved_at.is_some() {
+        } else if session.departed().is_some() {
             // It may have left with its slot. If it has not, and comes yet, it finds itself cancelled.
             let has_room = session.answers.len() < answers_max;
             self.change_answers(call.session, |answers| {

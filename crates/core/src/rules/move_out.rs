@@ -75,7 +75,8 @@ impl LockTable {
     pub(crate) fn is_in_transit(&self, id: SessionId) -> bool {
         let Some(outgoing) = self.moves().outgoing() else { return false };
         let session = self.session_map().get(&id);
-        session.is_some_and(|session| session.moved_at == Some(outgoing.id.epoch))
+        let departures = session.and_then(|session| session.departures());
+        departures.is_some_and(|departures| departures.epoch == outgoing.id.epoch)
     }
 
     fn leaves(&self, name: &LockName) -> bool {
@@ -165,6 +166,7 @@ impl LockTable {
         });
         self.note_guest(key.0, taking);
         let Some(mut hold) = self.remove_hold(name, key) else { return };
+        self.note_departure(key.0, key.1, taking.id.epoch);
         let answers = self.take_answers_of(name, key, taking);
         let ((session, request), token, granted_at) = (key, hold.token, hold.granted_at);
         hold.session = taking.id.guest(session);
@@ -221,8 +223,8 @@ impl LockTable {
             taking.spend(ITEM_STEPS);
             return self.end_wait_with_session(id, request, events);
         }
-        self.note_guest(id, taking);
         let Some(wait) = self.remove_wait(id, request) else { return };
+        self.note_departure(id, request, taking.id.epoch);
         let places = wait.places.as_slice();
         taking.spend(ITEM_STEPS * places.len());
         let names = wait.names();
@@ -244,6 +246,7 @@ impl LockTable {
                 events.push(Event::WaitEnded { names, session: id, request, outcome });
                 return;
             }
+            self.note_guest(id, taking);
             names.iter().for_each(|name| self.forget_if_unused(name));
             taking.part.waits.push((taking.id.guest(id), request, *wait));
         }
@@ -260,7 +263,6 @@ impl LockTable {
     /// The part says for whom it has a hold or a wait of the session. What is left of the session stays as it is.
     fn note_guest(&mut self, id: SessionId, taking: &mut Taking) {
         let guest = taking.id.guest(id);
-        self.note_moved(id, taking.id.epoch);
         if taking.part.sessions.contains_key(&guest) {
             return;
         }

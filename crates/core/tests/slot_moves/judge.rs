@@ -33,7 +33,7 @@ pub(crate) struct Held {
     pub(crate) is_converted: bool,
     /// It has a TTL of its own, of which so much is left since then.
     ttl: Option<Clock>,
-    own_ttl_ms: Option<u64>,
+    pub(crate) own_ttl_ms: Option<u64>,
 }
 
 #[derive(Clone, Debug)]
@@ -89,6 +89,19 @@ pub(crate) struct Judge {
 impl Judge {
     pub(crate) fn holds(&self) -> Vec<Held> {
         self.held.values().cloned().collect()
+    }
+
+    pub(crate) fn held(&self, name: &LockName, id: SessionId, request: RequestId) -> Option<&Held> {
+        self.held.get(&(name.clone(), id, request))
+    }
+
+    pub(crate) fn own_ttl_ms(
+        &self,
+        name: &LockName,
+        id: SessionId,
+        request: RequestId,
+    ) -> Option<u64> {
+        self.held(name, id, request)?.own_ttl_ms
     }
 
     pub(crate) fn waits(&self) -> Vec<Waiting> {
