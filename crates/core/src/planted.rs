@@ -147,6 +147,8 @@ pub enum Bug {
     MovedTimesNotShifted,
     /// The answer to a heartbeat does not tell that holds have left.
     DeparturesNotTold,
+    /// A session does not remember the requests whose holds have left.
+    DepartedRequestsForgotten,
 }
 
 const NONE: u8 = u8::MAX;

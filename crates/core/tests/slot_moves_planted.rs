@@ -36,6 +36,7 @@ fn each_planted_bug_of_a_move_is_found() {
         Bug::ReturnBeforeAbort,
         Bug::MovedTimesNotShifted,
         Bug::DeparturesNotTold,
+        Bug::DepartedRequestsForgotten,
     ];
     let missed: Vec<Bug> =
         bugs.into_iter().filter(|bug| first_find(Some(*bug)).is_none()).collect();

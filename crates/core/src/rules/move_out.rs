@@ -181,7 +181,7 @@ impl LockTable {
     }
 
     /// Takes the answers along that are made from a hold. If an acquire-all has other holds left, its answer goes along
-    /// and stays.
+    /// and stays. Otherwise it is kept here that the request has left: a late copy of it can come when the slot is back.
     fn take_answers_of(
         &mut self,
         name: &LockName,
@@ -191,11 +191,14 @@ impl LockTable {
         let Some(session) = self.session_map().get(&id) else { return Vec::new() };
         taking.spend(session.answers.len() / ANSWERS_PER_STEP);
         let is_last = session.held_by(acquire).is_empty();
-        let (mut along, mut gone) = (Vec::new(), Vec::new());
+        let epoch = taking.id.epoch;
+        let (mut along, mut left, mut gone) = (Vec::new(), Vec::new(), Vec::new());
         for (request, answer) in session.answers.iter() {
             if let Some(moved) = MovedAnswer::of(answer, request, name, acquire) {
                 along.push((request, moved));
-                gone.extend((is_last || request != acquire).then_some(request));
+                if is_last || request != acquire {
+                    left.push((request, answer.question.clone()));
+                }
             }
             // A retry of the cancellation has to be sent to where the hold is.
             if let (Question::Cancel { target }, Reply::CancelTooLate) =
@@ -207,6 +210,13 @@ impl LockTable {
             }
         }
         self.change_answers(id, |answers| {
+            #[cfg(feature = "planted")]
+            if crate::planted::Bug::DepartedRequestsForgotten.is_active() {
+                left.drain(..).for_each(|(request, _)| answers.forget(request));
+            }
+            for (request, question) in left {
+                answers.keep(request, question, Reply::Moved { epoch });
+            }
             gone.into_iter().for_each(|request| answers.forget(request));
         });
         along
@@ -230,13 +240,15 @@ impl LockTable {
         let names = wait.names();
         let epoch = self.ownership().epoch();
         let leaves_whole = names.iter().all(|name| self.leaves(name));
-        let rejection = if leaves_whole {
-            Rejection::WrongGroup { epoch }
+        let (rejection, reply) = if leaves_whole {
+            (Rejection::WrongGroup { epoch }, Reply::Moved { epoch: taking.id.epoch })
         } else {
             // It was ahead of others in the queues that stay.
             names.iter().for_each(|name| self.note_freed(name.clone()));
-            Rejection::SeveralGroups { epoch }
+            (Rejection::SeveralGroups { epoch }, Reply::Divided { epoch })
         };
+        let question = wait.question.clone();
+        self.change_answers(id, |answers| answers.keep(request, question, reply));
         if leaves_whole {
             let places: usize = names.iter().map(|name| name.len() + 16).sum();
             taking.part.bytes += places + wait.terms.metadata.len() + 128;

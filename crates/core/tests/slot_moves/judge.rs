@@ -84,6 +84,9 @@ pub(crate) struct Judge {
     guests: BTreeMap<SessionId, MoveId>,
     ended: Vec<SessionId>,
     renewals: BTreeSet<(SessionId, RequestId)>,
+    /// The requests that were granted locks, or waited for some. No two have one id.
+    begun: BTreeMap<RequestId, u64>,
+    commands: u64,
 }
 
 impl Judge {
@@ -125,6 +128,7 @@ impl Judge {
         cause: &Command,
         events: &[Event],
     ) {
+        self.commands += 1;
         if let Some(session) = cause.session()
             && !matches!(cause, Command::DetachStream { .. } | Command::Abandon { .. })
             && let Some(clock) = self.sessions.get_mut(&(at, session))
@@ -265,6 +269,9 @@ impl Judge {
         mode: Mode,
         token: FenceToken,
     ) {
+        if !self.waiting.contains_key(&(session, request)) {
+            self.begin(request);
+        }
         // What is on its way to a guest that has ended meanwhile ends with it.
         self.forget_what_ended_on_its_way();
         for held in self.held.values().filter(|held| held.name == *name) {
@@ -310,6 +317,12 @@ impl Judge {
         self.held.insert((name.clone(), session, request), held);
     }
 
+    /// A command carries the request out. Later ones are copies.
+    fn begin(&mut self, request: RequestId) {
+        let by = *self.begun.entry(request).or_insert(self.commands);
+        assert_eq!(by, self.commands, "{request:?} is carried out twice");
+    }
+
     #[expect(clippy::too_many_arguments, reason = "they are the fields of the event")]
     fn queued(
         &mut self,
@@ -340,6 +353,7 @@ impl Judge {
             Command::AcquireAll(acquire) => &acquire.terms,
             other => panic!("{other:?} waits"),
         };
+        self.begin(request);
         self.order += 1;
         let wait = Waiting {
             session,

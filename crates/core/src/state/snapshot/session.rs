@@ -159,6 +159,10 @@ pub(super) fn read(reader: &mut Reader<'_>, version: u8) -> Result<Session, Deco
         let request = RequestId(reader.varint()?);
         in_order(last.replace(request), request, "answers")?;
         let (question, reply) = answer::read(reader)?;
+        if reply.is_of_departure() && session.departed().is_none() {
+            let what = String::from("a request has left its session, and nothing of the session");
+            return Err(DecodeError::Inconsistent(what));
+        }
         session.answers.keep(request, question, reply);
         if session.answers.get(request).is_none() {
             let what = String::from("an acknowledged answer is kept");
