@@ -9,10 +9,12 @@ use alloc::vec::Vec;
 
 use crate::model::event::Event;
 use crate::model::id::{RequestId, SessionId};
+use crate::model::name::LockName;
 use crate::model::slot_move::{GroupNumber, MoveEnd};
 use crate::model::time::LogicalTime;
 use crate::state::answers::Answer;
 use crate::state::ended_sessions::End;
+use crate::state::hold::Hold;
 use crate::state::moves::{Arrival, Stage};
 use crate::state::queue::Waiter;
 use crate::state::session::Session;
@@ -189,7 +191,7 @@ impl LockTable {
         let MovedHold { name, mut hold, answers } = moved;
         let id = hold.session;
         if !self.has_guest(id) {
-            return;
+            return self.lose_moved_hold(&name, &hold);
         }
         hold.shift_times(|time| shift.apply(time));
         let (request, actor, mode, token) = (hold.request, hold.actor, hold.mode, hold.token);
@@ -205,6 +207,15 @@ impl LockTable {
             }
         });
         events.push(Event::HoldMovedIn { name, session: id, request, actor, mode, token });
+    }
+
+    /// The guest has ended before its hold arrived. As if the hold had been here, its lock is closed for the lock delay,
+    /// unless the client has closed the guest and so released the hold.
+    fn lose_moved_hold(&mut self, name: &LockName, hold: &Hold) {
+        let is_released = self.ended_sessions().get(hold.session) == Some(End::Closed);
+        if let Some(delay) = hold.lock_delay().filter(|_| !is_released) {
+            self.close_lock(name, self.now().after(delay));
+        }
     }
 
     fn install_wait(

@@ -62,21 +62,15 @@ impl LockTable {
             };
         }
         self.set_move_steps(taking.steps);
+        let travellers = taking.part.sessions.values().map(|session| session.public);
         let part = (!taking.part.is_empty()).then(|| taking.part.encode().into_boxed_slice());
         self.change_moves(|moves| {
             if let Some(outgoing) = &mut moves.outgoing {
                 outgoing.parts.extend(part);
+                outgoing.travellers.extend(travellers);
                 outgoing.stage = stage;
             }
         });
-    }
-
-    /// Whether holds or waits of the session have left the table, and the move may still end either way.
-    pub(crate) fn is_in_transit(&self, id: SessionId) -> bool {
-        let Some(outgoing) = self.moves().outgoing() else { return false };
-        let session = self.session_map().get(&id);
-        let departures = session.and_then(|session| session.departures());
-        departures.is_some_and(|departures| departures.epoch == outgoing.id.epoch)
     }
 
     fn leaves(&self, name: &LockName) -> bool {
@@ -97,13 +91,18 @@ impl LockTable {
             };
             let mut looked_at = 0;
             let steps = taking.steps;
-            let mut last = None;
+            let mut last_foreign = None;
             let next = self.lock_map().from(start).take(steps).find(|(name, _)| {
                 looked_at += 1;
-                last = Some((*name).clone());
-                self.leaves(name)
+                let leaves = self.leaves(name);
+                if !leaves {
+                    last_foreign = Some(*name);
+                }
+                leaves
             });
             let next = next.map(|(name, _)| name.clone());
+            // No entry passes by a foreign lock again.
+            passed = last_foreign.cloned().or(passed);
             // What is taken out of a lock is counted by itself. So each entry gets on, however few steps it has.
             taking.spend(looked_at - usize::from(next.is_some()));
             match next {
@@ -111,7 +110,7 @@ impl LockTable {
                 Some(name) if !self.take_lock(&name, taking, events) => break,
                 Some(name) => passed = Some(name),
                 None if looked_at < steps => return Stage::TakingPermits { passed: None },
-                None => passed = last,
+                None => {}
             }
         }
         Stage::TakingLocks { passed }

@@ -33,6 +33,7 @@
 //! The holds of an acquire-all move lock by lock.
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use crate::model::command::Command;
@@ -141,7 +142,8 @@ impl LockTable {
         let left = owned.without(&slots);
         self.check_next_epoch(id.epoch)?;
         let stage = Stage::TakingLocks { passed: None };
-        let outgoing = Outgoing { id, target, slots: slots.clone(), parts: Parts::new(), stage };
+        let (parts, travellers) = (Parts::new(), BTreeSet::new());
+        let outgoing = Outgoing { id, target, slots: slots.clone(), parts, travellers, stage };
         self.change_moves(|moves| moves.outgoing = Some(Box::new(outgoing)));
         #[cfg(feature = "planted")]
         if crate::planted::Bug::GrantWhileSealed.is_active() {

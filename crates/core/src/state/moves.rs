@@ -7,14 +7,16 @@
 //! * How the last move from each group has ended is remembered, so that a late step of it does no harm.
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::model::codec::{DecodeError, Reader, Sink, in_order};
+use crate::model::id::PublicSessionId;
 use crate::model::name::LockName;
 use crate::model::slot::{MapEpoch, SlotSet};
 use crate::model::slot_move::{GroupNumber, MoveEnd, MoveId};
+use crate::state::size;
 use crate::state::snapshot::part::Part;
 
 /// Other groups from which slots have come. A cluster has fewer groups.
@@ -36,6 +38,8 @@ pub struct Outgoing {
     pub(crate) target: GroupNumber,
     pub(crate) slots: SlotSet,
     pub(crate) parts: Parts,
+    /// The sessions of which the parts have something. The sessions themselves may have ended since.
+    pub(crate) travellers: BTreeSet<PublicSessionId>,
     pub(crate) stage: Stage,
 }
 
@@ -130,14 +134,16 @@ impl Moves {
         self.outgoing.is_some() || !self.incoming.values().all(is_ended)
     }
 
-    /// What the parts take.
+    /// What the parts take, and what is remembered of the sessions in them.
     pub(crate) fn bytes(&self) -> u64 {
+        let travellers = self.outgoing.as_ref().map_or(0, |it| it.travellers.len() as u64);
         let leaving = self.outgoing.iter().flat_map(|outgoing| &outgoing.parts);
         let coming = self.incoming.values().flat_map(|incoming| match &incoming.arrival {
             Arrival::Staged { parts } | Arrival::Installing { parts, .. } => parts.as_slice(),
             Arrival::Ended(_) => &[],
         });
-        leaving.chain(coming).map(|part| part.len() as u64).sum()
+        let parts: u64 = leaving.chain(coming).map(|part| part.len() as u64).sum();
+        parts + size::TRAVELLER * travellers
     }
 
     pub(crate) fn write(&self, sink: &mut impl Sink) {
@@ -225,6 +231,10 @@ impl Outgoing {
         sink.varint(self.target.0);
         self.slots.write(sink);
         write_parts(&self.parts, sink);
+        sink.count(self.travellers.len());
+        for public in &self.travellers {
+            public.encode(sink);
+        }
         match &self.stage {
             Stage::TakingLocks { passed } => {
                 sink.u8(0);
@@ -251,6 +261,12 @@ impl Outgoing {
         let target = GroupNumber(reader.varint()?);
         let slots = SlotSet::read(reader)?;
         let parts = read_parts(reader)?;
+        let mut travellers = BTreeSet::new();
+        for _ in 0..reader.count()? {
+            let public = PublicSessionId::decode(reader)?;
+            in_order(travellers.last().copied(), public, "sessions on their way")?;
+            travellers.insert(public);
+        }
         let stage = match reader.u8()? {
             0 => Stage::TakingLocks { passed: read_passed(reader)? },
             1 => Stage::TakingPermits { passed: read_passed(reader)? },
@@ -261,7 +277,7 @@ impl Outgoing {
             },
             tag => return Err(DecodeError::UnknownTag { what: "slots that leave", tag }),
         };
-        Ok(Outgoing { id, target, slots, parts, stage })
+        Ok(Outgoing { id, target, slots, parts, travellers, stage })
     }
 }
 
