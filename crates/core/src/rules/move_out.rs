@@ -49,7 +49,8 @@ impl Taking {
 impl LockTable {
     /// Makes the next part, if slots leave and something is left in them.
     pub(super) fn take_out(&mut self, events: &mut Vec<Event>) {
-        let Some(outgoing) = self.moves().outgoing() else { return };
+        let outgoing = self.moves().outgoing().filter(|outgoing| !outgoing.is_returning());
+        let Some(outgoing) = outgoing else { return };
         let (id, mut stage) = (outgoing.id, outgoing.stage.clone());
         let part = Part::new(self.now(), self.access().generation());
         let bytes_max = self.limits().move_part_bytes;

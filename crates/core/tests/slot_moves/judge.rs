@@ -86,6 +86,8 @@ pub(crate) struct Judge {
     renewals: BTreeSet<(SessionId, RequestId)>,
     /// The requests that were granted locks, or waited for some. No two have one id.
     begun: BTreeMap<RequestId, u64>,
+    /// Guests of moves of which not all has come yet.
+    arrived: BTreeSet<(usize, SessionId)>,
     commands: u64,
 }
 
@@ -161,7 +163,11 @@ impl Judge {
         event: &Event,
     ) {
         match event {
+            Event::OwnershipChanged { .. } => self.settle(at, now),
             Event::SessionOpened { session, .. } => {
+                if self.is_guest(*session) {
+                    self.arrived.insert((at, *session));
+                }
                 let left_ms = self.on_their_way.get(session).copied().unwrap_or(TTL_MS);
                 self.sessions.insert((at, *session), Clock { left_ms, since_ms: now });
             }
@@ -243,6 +249,26 @@ impl Judge {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// All of a move is there. The times of its guests begin.
+    fn settle(&mut self, at: usize, now: u64) {
+        let arrived = std::mem::take(&mut self.arrived);
+        let (here, elsewhere) = arrived.into_iter().partition(|(group, _)| *group == at);
+        self.arrived = elsewhere;
+        let here: BTreeSet<(usize, SessionId)> = here;
+        for (_, guest) in here {
+            if let Some(clock) = self.sessions.get_mut(&(at, guest)) {
+                clock.since_ms = now;
+            }
+            for held in self.held.values_mut() {
+                if (held.group, held.session) == (Some(at), guest)
+                    && let Some(ttl) = &mut held.ttl
+                {
+                    ttl.since_ms = now;
+                }
+            }
         }
     }
 
