@@ -66,7 +66,7 @@ pub use model::outcome::{CycleLink, Grant, Intervened, Outcome, Rejection, Relea
 pub use model::publication::Publication;
 pub use model::rules_version::RulesVersion;
 pub use model::slot::{MapEpoch, SLOTS, Slot, SlotSet};
-pub use model::slot_move::{GroupNumber, MoveEnd, MoveId, MoveStep};
+pub use model::slot_move::{Departures, GroupNumber, MoveEnd, MoveId, MoveStep};
 pub use model::table_limits::TableLimits;
 pub use model::time::{LogicalTime, Span};
 pub use queries::lock_search::{LockSearch, LockSearchPart, Rank, SearchRange};

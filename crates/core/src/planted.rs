@@ -145,6 +145,10 @@ pub enum Bug {
     ReturnBeforeAbort,
     /// What has moved keeps the times of the other group.
     MovedTimesNotShifted,
+    /// The answer to a heartbeat does not tell that holds have left.
+    DeparturesNotTold,
+    /// A session does not remember the requests whose holds have left.
+    DepartedRequestsForgotten,
 }
 
 const NONE: u8 = u8::MAX;
@@ -159,5 +163,10 @@ pub fn activate(bug: Option<Bug>) {
 impl Bug {
     pub(crate) fn is_active(self) -> bool {
         ACTIVE.load(Ordering::Relaxed) == self as u8
+    }
+
+    /// Nothing, if this bug is active.
+    pub(crate) fn hide<T>(self, told: Option<T>) -> Option<T> {
+        told.filter(|_| !self.is_active())
     }
 }

@@ -5,6 +5,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "it is a test")]
 #![allow(dead_code, reason = "the histories count what they have seen for another test")]
 
+#[path = "slot_moves/clients.rs"]
+mod clients;
 #[path = "slot_moves/groups.rs"]
 mod groups;
 #[path = "slot_moves/judge.rs"]
@@ -33,6 +35,8 @@ fn each_planted_bug_of_a_move_is_found() {
         Bug::MoveKeepsEpoch,
         Bug::ReturnBeforeAbort,
         Bug::MovedTimesNotShifted,
+        Bug::DeparturesNotTold,
+        Bug::DepartedRequestsForgotten,
     ];
     let missed: Vec<Bug> =
         bugs.into_iter().filter(|bug| first_find(Some(*bug)).is_none()).collect();

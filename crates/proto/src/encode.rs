@@ -26,7 +26,7 @@ pub fn outcome(at: LogicalTime, outcome: &Outcome, guarantee: Guarantee) -> Opti
         answer::Result::Cancel(v1::CancelResponse { logical_time_ms, outcome: Some(outcome) })
     };
     Some(match outcome {
-        Outcome::Touched { ttl } => touched(at, *ttl),
+        Outcome::Touched { ttl, .. } => touched(at, *ttl),
         Outcome::SessionClosed => {
             answer::Result::Close(v1::CloseSessionResponse { logical_time_ms })
         }

@@ -13,11 +13,12 @@ pub(crate) fn opened(answer: &v1::OpenSessionResponse) -> Known {
         public: PublicSessionId(u64::from_str_radix(&answer.public_id, 16).ok()?),
         ttl: Span::from_ms(answer.ttl_ms),
         linger: Span::from_ms(answer.linger_ms),
+        departures: None,
     })
 }
 
 pub(crate) fn kept_alive(answer: &v1::KeepAliveResponse) -> Known {
-    Some(Outcome::Touched { ttl: Span::from_ms(answer.ttl_ms) })
+    Some(Outcome::Touched { ttl: Span::from_ms(answer.ttl_ms), departures: None })
 }
 
 pub(crate) fn acquired(answer: v1::AcquireResponse) -> Known {

@@ -162,7 +162,8 @@ pub(crate) mod tests {
     #[test]
     fn each_group_has_its_locks_and_all_have_the_session() {
         let span = Span::from_ms(1_000);
-        let opened = Outcome::SessionOpen { public: PublicSessionId(1), ttl: span, linger: span };
+        let public = PublicSessionId(1);
+        let opened = Outcome::SessionOpen { public, ttl: span, linger: span, departures: None };
         let (first, second) = (name_in(1), name_in(2));
         let cancel = Input::Cancel { target: RequestId(3) };
         let history = History {

@@ -10,7 +10,7 @@ use crate::model::mode::Mode;
 use crate::model::name::LockName;
 use crate::model::publication::Publication;
 use crate::model::slot::MapEpoch;
-use crate::model::slot_move::MoveEnd;
+use crate::model::slot_move::{Departures, MoveEnd};
 use crate::model::time::{LogicalTime, Span};
 
 /// The answer to a command. A [`Rejection`] is one of them: it is deterministic, replicated and as
@@ -22,10 +22,15 @@ pub enum Outcome {
         public: PublicSessionId,
         ttl: Span,
         linger: Span,
+        /// As in `Touched`.
+        departures: Option<Departures>,
     },
     /// Answer to `Touch`.
     Touched {
         ttl: Span,
+        /// What has left of the session. If it is not what the client knew, the answer says nothing about the holds
+        /// that the client had before: some of them may be no holds of this session any more. It asks about each.
+        departures: Option<Departures>,
     },
     /// Answer to `CloseSession`.
     SessionClosed,

@@ -38,6 +38,17 @@ pub enum MoveStep {
     Forget { id: MoveId },
 }
 
+/// What has left of a session, by moves of slots. The answers to heartbeats and resumptions tell it, so that a client
+/// which was not told of each hold that left knows when to ask about its holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Departures {
+    /// That of the last move that took something of the session.
+    pub epoch: MapEpoch,
+    /// How many of its holds and waits have left so far, by all moves. A move takes them one after another, so the count
+    /// can rise while the epoch stays.
+    pub count: u64,
+}
+
 /// How a move has ended for the group that was to get the slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MoveEnd {

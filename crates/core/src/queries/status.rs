@@ -10,6 +10,7 @@ use crate::model::command::{Mode, Owner};
 use crate::model::id::{ActorId, FenceToken, PublicSessionId, RequestId, SessionId};
 use crate::model::name::LockName;
 use crate::model::outcome::Rejection;
+use crate::model::slot_move::Departures;
 use crate::model::time::{LogicalTime, Span};
 use crate::state::freezes::Freeze;
 use crate::state::hold::Hold;
@@ -237,6 +238,11 @@ impl LockTable {
         let session = self.live_session(id)?;
         let left = session.deadline.since(self.now()).min(session.ttl);
         (left > Span::ZERO).then_some(left)
+    }
+
+    /// What has left of the session by moves of slots, if something has.
+    pub fn departures(&self, id: SessionId) -> Option<Departures> {
+        self.live_session(id)?.departures()
     }
 
     /// None if it is not open.

@@ -2,6 +2,8 @@
 //!
 //! The cancellation may overtake the acquire. Then it is remembered, and the acquire finds itself
 //! cancelled when it arrives: it leaves no waiter without a caller.
+//!
+//! If the acquire has left with its slot, the sender has to cancel it in its guest's session.
 
 use alloc::vec::Vec;
 
@@ -40,21 +42,17 @@ impl LockTable {
                 return self.answer(&call, question, Reply::CancelDone);
             }
             Reply::CancelTooLate
-        } else if session.answers.get(target).is_some_and(|answer| {
-            // Of something that has left, an earlier cancellation may be all that is known.
-            session.moved_at.is_none() || answer.question != Question::CancelledBeforeArrival
-        }) {
+        } else if let Some(answer) = session.answers.get(target) {
+            if let Reply::Moved { epoch } = answer.reply {
+                return Outcome::Rejected(Rejection::WrongGroup { epoch });
+            }
             Reply::CancelNothing
-        } else if session.moved_at.is_some() {
-            // It may have left with its slot. If it has not, and comes yet, it finds itself cancelled.
-            let has_room = session.answers.len() < answers_max;
-            self.change_answers(call.session, |answers| {
-                if has_room {
-                    answers.keep(target, Question::CancelledBeforeArrival, Reply::Cancelled);
-                }
-            });
-            return Outcome::Rejected(Rejection::WrongGroup { epoch: self.ownership().epoch() });
         } else if target <= session.answers.acked_through() {
+            // It may have left below the mark, where nothing is kept of it.
+            if let Some(departed) = session.departed().filter(|it| target <= it.through) {
+                let epoch = departed.departures.epoch;
+                return Outcome::Rejected(Rejection::WrongGroup { epoch });
+            }
             Reply::CancelNothing
         } else if session.answers.len() + 2 > answers_max {
             return Outcome::Rejected(Rejection::TooManyUnacknowledged);

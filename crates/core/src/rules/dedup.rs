@@ -172,6 +172,10 @@ impl LockTable {
             Reply::Proclaimed => Outcome::Proclaimed,
             Reply::Transferred { token } => Outcome::Transferred { token: *token },
             Reply::Rejected(rejection) => Outcome::Rejected(*rejection),
+            Reply::Divided { epoch } => {
+                Outcome::Rejected(Rejection::SeveralGroups { epoch: *epoch })
+            }
+            Reply::Moved { epoch } => Outcome::Rejected(Rejection::WrongGroup { epoch: *epoch }),
         }
     }
 

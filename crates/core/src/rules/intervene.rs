@@ -80,7 +80,9 @@ impl LockTable {
         events: &mut Vec<Event>,
     ) -> Result<Intervened, Rejection> {
         let ids: Vec<SessionId> = self.sessions_shown_as(public).collect();
-        if self.moves().is_installing() || ids.iter().any(|id| self.is_in_transit(*id)) {
+        let outgoing = self.moves().outgoing();
+        let is_on_its_way = outgoing.is_some_and(|it| it.travellers.contains(&public));
+        if self.moves().is_installing() || is_on_its_way {
             // What of the session is neither here nor there would outlive it.
             return Err(Rejection::MoveUnderWay);
         }

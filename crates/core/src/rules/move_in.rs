@@ -9,10 +9,12 @@ use alloc::vec::Vec;
 
 use crate::model::event::Event;
 use crate::model::id::{RequestId, SessionId};
+use crate::model::name::LockName;
 use crate::model::slot_move::{GroupNumber, MoveEnd};
-use crate::model::time::LogicalTime;
+use crate::model::time::{LogicalTime, Span};
 use crate::state::answers::Answer;
 use crate::state::ended_sessions::End;
+use crate::state::hold::Hold;
 use crate::state::moves::{Arrival, Stage};
 use crate::state::queue::Waiter;
 use crate::state::session::Session;
@@ -53,6 +55,7 @@ impl LockTable {
             let part = Part::decode(&bytes);
             debug_assert!(part.is_ok(), "parts are read when they are adopted");
             if let Ok(part) = part {
+                self.note_guests(&part);
                 self.install(part, events);
             }
         }
@@ -66,25 +69,76 @@ impl LockTable {
     fn next_part(&mut self, events: &mut Vec<Event>) -> Option<Box<[u8]>> {
         self.finish_arrivals(events);
         self.change_moves(|moves| {
-            for incoming in moves.incoming.values_mut() {
-                if let Arrival::Installing { parts, done, .. } = &mut incoming.arrival {
-                    return take_next(parts, done);
-                }
-            }
-            match &mut moves.outgoing {
-                Some(outgoing) => match &mut outgoing.stage {
-                    Stage::Returning { done, .. } => take_next(&mut outgoing.parts, done),
-                    _ => None,
-                },
-                None => None,
-            }
+            let (parts, progress) = moves.progress_mut()?;
+            let part = parts.get(progress.done)?.clone();
+            progress.done += 1;
+            Some(part)
         })
     }
 
+    fn note_guests(&mut self, part: &Part) {
+        let now = self.now();
+        self.change_moves(|moves| {
+            if let Some((_, progress)) = moves.progress_mut() {
+                for guest in part.sessions.keys() {
+                    progress.guests.entry(*guest).or_insert(now);
+                }
+            }
+        });
+    }
+
+    /// When all parts are in, the times of the guests are counted as if they had stood still until now: their clients
+    /// could not find them before. One entry does this for some of them. Returns whether it is done for all.
+    fn settle_guests(&mut self) -> bool {
+        let now = self.now();
+        let taken = self.change_moves(|moves| {
+            let (parts, progress) = moves.progress_mut()?;
+            let is_complete = progress.done == parts.len();
+            is_complete.then(|| core::mem::take(&mut progress.guests))
+        });
+        let Some(mut guests) = taken else { return false };
+        if guests.values().all(|came_at| *came_at == now) {
+            return true;
+        }
+        while self.move_steps() > 0
+            && let Some((guest, came_at)) = guests.pop_first()
+        {
+            let holds = self.settle_guest(guest, now.since(came_at));
+            self.set_move_steps(self.move_steps().saturating_sub(1 + holds));
+        }
+        let is_done = guests.is_empty();
+        self.change_moves(|moves| {
+            if let Some((_, progress)) = moves.progress_mut() {
+                progress.guests = guests;
+            }
+        });
+        is_done
+    }
+
+    /// Returns how many holds it has.
+    fn settle_guest(&mut self, id: SessionId, stood_still: Span) -> usize {
+        let now = self.now();
+        self.change_lease(id, |session| {
+            let later = session.deadline.after(stood_still).min(now.after(session.ttl));
+            session.deadline = session.deadline.max(later);
+        });
+        let Some(session) = self.live_session(id) else { return 0 };
+        let holds: Vec<_> = session.holds().map(|(by, name)| (by, name.clone())).collect();
+        for (request, name) in &holds {
+            self.change_hold(name, (id, *request), |hold| hold.stand_still(stood_still, now));
+        }
+        holds.len()
+    }
+
     fn finish_arrivals(&mut self, events: &mut Vec<Event>) {
+        if !self.settle_guests() {
+            return;
+        }
         let come =
             self.moves().incoming.iter().find_map(|(source, incoming)| match &incoming.arrival {
-                Arrival::Installing { epoch, slots, parts, done } if *done == parts.len() => {
+                Arrival::Installing { epoch, slots, parts, progress }
+                    if progress.done == parts.len() =>
+                {
                     Some((*source, *epoch, slots.clone()))
                 }
                 _ => None,
@@ -94,7 +148,7 @@ impl LockTable {
             self.own_more(epoch, &slots, events);
         }
         let back = self.moves().outgoing().and_then(|outgoing| match outgoing.stage {
-            Stage::Returning { epoch, done } if done == outgoing.parts.len() => {
+            Stage::Returning { epoch, ref progress } if progress.done == outgoing.parts.len() => {
                 Some((epoch, outgoing.slots.clone()))
             }
             _ => None,
@@ -143,8 +197,10 @@ impl LockTable {
         session.opened_at = shift.apply(session.opened_at);
         // Its client has to find it here, as after a change of the leader: that gets it its whole TTL, once since the
         // client was last heard of.
-        let left = shift.apply(session.deadline);
-        let whole = self.now().after(session.ttl);
+        let progress = self.moves().progress();
+        let came_at = progress.and_then(|it| it.guests.get(&id)).copied().unwrap_or(self.now());
+        let left = TimeShift { to: came_at, ..shift }.apply(session.deadline);
+        let whole = came_at.after(session.ttl);
         session.deadline = if session.graced { left } else { left.max(whole) };
         session.graced = true;
         if self.is_guest_of_same_move(id, &session) {
@@ -189,9 +245,13 @@ impl LockTable {
         let MovedHold { name, mut hold, answers } = moved;
         let id = hold.session;
         if !self.has_guest(id) {
-            return;
+            return self.lose_moved_hold(&name, &hold);
         }
         hold.shift_times(|time| shift.apply(time));
+        if let Some(ttl) = hold.bounds().ttl {
+            // As the session, so that its client has time to find it here.
+            hold.grace(self.now().after(ttl));
+        }
         let (request, actor, mode, token) = (hold.request, hold.actor, hold.mode, hold.token);
         let convert = hold.converted_by();
         let name = self.add_hold(&name, hold);
@@ -205,6 +265,15 @@ impl LockTable {
             }
         });
         events.push(Event::HoldMovedIn { name, session: id, request, actor, mode, token });
+    }
+
+    /// The guest has ended before its hold arrived. As if the hold had been here, its lock is closed for the lock delay,
+    /// unless the client has closed the guest and so released the hold.
+    fn lose_moved_hold(&mut self, name: &LockName, hold: &Hold) {
+        let is_released = self.ended_sessions().get(hold.session) == Some(End::Closed);
+        if let Some(delay) = hold.lock_delay().filter(|_| !is_released) {
+            self.close_lock(name, self.now().after(delay));
+        }
     }
 
     fn install_wait(
@@ -232,10 +301,4 @@ impl LockTable {
         let places = places.collect();
         self.add_wait(id, request, Wait { places, ..wait });
     }
-}
-
-fn take_next(parts: &mut [Box<[u8]>], done: &mut usize) -> Option<Box<[u8]>> {
-    let part = parts.get_mut(*done)?;
-    *done += 1;
-    Some(part.clone())
 }

@@ -49,7 +49,8 @@ impl Taking {
 impl LockTable {
     /// Makes the next part, if slots leave and something is left in them.
     pub(super) fn take_out(&mut self, events: &mut Vec<Event>) {
-        let Some(outgoing) = self.moves().outgoing() else { return };
+        let outgoing = self.moves().outgoing().filter(|outgoing| !outgoing.is_returning());
+        let Some(outgoing) = outgoing else { return };
         let (id, mut stage) = (outgoing.id, outgoing.stage.clone());
         let part = Part::new(self.now(), self.access().generation());
         let bytes_max = self.limits().move_part_bytes;
@@ -62,20 +63,15 @@ impl LockTable {
             };
         }
         self.set_move_steps(taking.steps);
+        let travellers = taking.part.sessions.values().map(|session| session.public);
         let part = (!taking.part.is_empty()).then(|| taking.part.encode().into_boxed_slice());
         self.change_moves(|moves| {
             if let Some(outgoing) = &mut moves.outgoing {
                 outgoing.parts.extend(part);
+                outgoing.travellers.extend(travellers);
                 outgoing.stage = stage;
             }
         });
-    }
-
-    /// Whether holds or waits of the session have left the table, and the move may still end either way.
-    pub(crate) fn is_in_transit(&self, id: SessionId) -> bool {
-        let Some(outgoing) = self.moves().outgoing() else { return false };
-        let session = self.session_map().get(&id);
-        session.is_some_and(|session| session.moved_at == Some(outgoing.id.epoch))
     }
 
     fn leaves(&self, name: &LockName) -> bool {
@@ -96,13 +92,18 @@ impl LockTable {
             };
             let mut looked_at = 0;
             let steps = taking.steps;
-            let mut last = None;
+            let mut last_foreign = None;
             let next = self.lock_map().from(start).take(steps).find(|(name, _)| {
                 looked_at += 1;
-                last = Some((*name).clone());
-                self.leaves(name)
+                let leaves = self.leaves(name);
+                if !leaves {
+                    last_foreign = Some(*name);
+                }
+                leaves
             });
             let next = next.map(|(name, _)| name.clone());
+            // No entry passes by a foreign lock again.
+            passed = last_foreign.cloned().or(passed);
             // What is taken out of a lock is counted by itself. So each entry gets on, however few steps it has.
             taking.spend(looked_at - usize::from(next.is_some()));
             match next {
@@ -110,7 +111,7 @@ impl LockTable {
                 Some(name) if !self.take_lock(&name, taking, events) => break,
                 Some(name) => passed = Some(name),
                 None if looked_at < steps => return Stage::TakingPermits { passed: None },
-                None => passed = last,
+                None => {}
             }
         }
         Stage::TakingLocks { passed }
@@ -165,6 +166,7 @@ impl LockTable {
         });
         self.note_guest(key.0, taking);
         let Some(mut hold) = self.remove_hold(name, key) else { return };
+        self.note_departure(key.0, key.1, taking.id.epoch);
         let answers = self.take_answers_of(name, key, taking);
         let ((session, request), token, granted_at) = (key, hold.token, hold.granted_at);
         hold.session = taking.id.guest(session);
@@ -179,7 +181,7 @@ impl LockTable {
     }
 
     /// Takes the answers along that are made from a hold. If an acquire-all has other holds left, its answer goes along
-    /// and stays.
+    /// and stays. Otherwise it is kept here that the request has left: a late copy of it can come when the slot is back.
     fn take_answers_of(
         &mut self,
         name: &LockName,
@@ -189,11 +191,14 @@ impl LockTable {
         let Some(session) = self.session_map().get(&id) else { return Vec::new() };
         taking.spend(session.answers.len() / ANSWERS_PER_STEP);
         let is_last = session.held_by(acquire).is_empty();
-        let (mut along, mut gone) = (Vec::new(), Vec::new());
+        let epoch = taking.id.epoch;
+        let (mut along, mut left, mut gone) = (Vec::new(), Vec::new(), Vec::new());
         for (request, answer) in session.answers.iter() {
             if let Some(moved) = MovedAnswer::of(answer, request, name, acquire) {
                 along.push((request, moved));
-                gone.extend((is_last || request != acquire).then_some(request));
+                if is_last || request != acquire {
+                    left.push((request, answer.question.clone()));
+                }
             }
             // A retry of the cancellation has to be sent to where the hold is.
             if let (Question::Cancel { target }, Reply::CancelTooLate) =
@@ -205,6 +210,13 @@ impl LockTable {
             }
         }
         self.change_answers(id, |answers| {
+            #[cfg(feature = "planted")]
+            if crate::planted::Bug::DepartedRequestsForgotten.is_active() {
+                left.drain(..).for_each(|(request, _)| answers.forget(request));
+            }
+            for (request, question) in left {
+                answers.keep(request, question, Reply::Moved { epoch });
+            }
             gone.into_iter().for_each(|request| answers.forget(request));
         });
         along
@@ -221,20 +233,22 @@ impl LockTable {
             taking.spend(ITEM_STEPS);
             return self.end_wait_with_session(id, request, events);
         }
-        self.note_guest(id, taking);
         let Some(wait) = self.remove_wait(id, request) else { return };
+        self.note_departure(id, request, taking.id.epoch);
         let places = wait.places.as_slice();
         taking.spend(ITEM_STEPS * places.len());
         let names = wait.names();
         let epoch = self.ownership().epoch();
         let leaves_whole = names.iter().all(|name| self.leaves(name));
-        let rejection = if leaves_whole {
-            Rejection::WrongGroup { epoch }
+        let (rejection, reply) = if leaves_whole {
+            (Rejection::WrongGroup { epoch }, Reply::Moved { epoch: taking.id.epoch })
         } else {
             // It was ahead of others in the queues that stay.
             names.iter().for_each(|name| self.note_freed(name.clone()));
-            Rejection::SeveralGroups { epoch }
+            (Rejection::SeveralGroups { epoch }, Reply::Divided { epoch })
         };
+        let question = wait.question.clone();
+        self.change_answers(id, |answers| answers.keep(request, question, reply));
         if leaves_whole {
             let places: usize = names.iter().map(|name| name.len() + 16).sum();
             taking.part.bytes += places + wait.terms.metadata.len() + 128;
@@ -244,6 +258,7 @@ impl LockTable {
                 events.push(Event::WaitEnded { names, session: id, request, outcome });
                 return;
             }
+            self.note_guest(id, taking);
             names.iter().for_each(|name| self.forget_if_unused(name));
             taking.part.waits.push((taking.id.guest(id), request, *wait));
         }
@@ -260,7 +275,6 @@ impl LockTable {
     /// The part says for whom it has a hold or a wait of the session. What is left of the session stays as it is.
     fn note_guest(&mut self, id: SessionId, taking: &mut Taking) {
         let guest = taking.id.guest(id);
-        self.note_moved(id, taking.id.epoch);
         if taking.part.sessions.contains_key(&guest) {
             return;
         }

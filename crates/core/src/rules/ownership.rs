@@ -95,7 +95,7 @@ impl LockTable {
     /// Whether the request has its answer here. If something of the session has left, so may have what was acknowledged.
     fn has_answer_for(&self, call: &Call) -> bool {
         match self.live_session(call.session) {
-            Some(session) if session.moved_at.is_some() => {
+            Some(session) if session.departed().is_some() => {
                 session.answers.get(call.request).is_some()
                     || session.waits.contains(call.request)
                     || session.has_by(call.request)
@@ -107,7 +107,7 @@ impl LockTable {
     /// Whether a request about a hold is answered here. If something of the session has left, so may have the hold.
     fn may_know_hold(&self, call: &Call, meant: &HoldRef) -> bool {
         let Some(session) = self.live_session(call.session) else { return true };
-        session.moved_at.is_none()
+        session.departed().is_none()
             || session.answers.get(call.request).is_some()
             || session.lost(meant.token)
             || !matches!(self.find_meant(call, meant), Err(Rejection::NotHeld))

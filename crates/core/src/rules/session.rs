@@ -106,11 +106,15 @@ impl LockTable {
             return Outcome::Rejected(Rejection::UnknownSession);
         };
         let ttl = session.ttl;
+        #[cfg(not(feature = "planted"))]
+        let departures = session.departures();
+        #[cfg(feature = "planted")]
+        let departures = crate::planted::Bug::DeparturesNotTold.hide(session.departures());
         // One call that keeps many alive acknowledges nothing, and leaves the rest of them alone.
         if acked_through > RequestId(0) {
             self.change_answers(id, |answers| answers.acknowledge(acked_through));
         }
-        Outcome::Touched { ttl }
+        Outcome::Touched { ttl, departures }
     }
 
     pub(crate) fn close_session(&mut self, id: SessionId, events: &mut Vec<Event>) -> Outcome {

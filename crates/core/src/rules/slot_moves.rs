@@ -33,6 +33,7 @@
 //! The holds of an acquire-all move lock by lock.
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use crate::model::command::Command;
@@ -41,7 +42,7 @@ use crate::model::outcome::{Outcome, Rejection};
 use crate::model::slot::{MapEpoch, SlotSet};
 use crate::model::slot_move::{GroupNumber, MoveEnd, MoveId, MoveStep};
 use crate::state::deferred::Promotion;
-use crate::state::moves::{Arrival, Incoming, Outgoing, Parts, SOURCES_MAX, Stage};
+use crate::state::moves::{Arrival, Incoming, Outgoing, Parts, Progress, SOURCES_MAX, Stage};
 use crate::state::ownership::Ownership;
 use crate::state::snapshot::part::Part;
 use crate::state::table::LockTable;
@@ -141,7 +142,8 @@ impl LockTable {
         let left = owned.without(&slots);
         self.check_next_epoch(id.epoch)?;
         let stage = Stage::TakingLocks { passed: None };
-        let outgoing = Outgoing { id, target, slots: slots.clone(), parts: Parts::new(), stage };
+        let (parts, travellers) = (Parts::new(), BTreeSet::new());
+        let outgoing = Outgoing { id, target, slots: slots.clone(), parts, travellers, stage };
         self.change_moves(|moves| moves.outgoing = Some(Box::new(outgoing)));
         #[cfg(feature = "planted")]
         if crate::planted::Bug::GrantWhileSealed.is_active() {
@@ -252,12 +254,13 @@ impl LockTable {
             last_token
         };
         self.raise_last_token(last_token);
+        let progress = Progress::default();
         self.change_moves(|moves| {
             let parts = match moves.incoming.remove(&id.source).map(|it| it.arrival) {
                 Some(Arrival::Staged { parts }) => parts,
                 _ => Parts::new(),
             };
-            let arrival = Arrival::Installing { epoch, slots, parts, done: 0 };
+            let arrival = Arrival::Installing { epoch, slots, parts, progress };
             moves.incoming.insert(id.source, Incoming { id: id.epoch, arrival });
         });
         Ok(())
@@ -288,9 +291,10 @@ impl LockTable {
             return Ok(());
         }
         self.check_next_epoch(epoch)?;
+        let progress = Progress::default();
         self.change_moves(|moves| {
             if let Some(outgoing) = &mut moves.outgoing {
-                outgoing.stage = Stage::Returning { epoch, done: 0 };
+                outgoing.stage = Stage::Returning { epoch, progress };
             }
         });
         Ok(())

@@ -9,6 +9,7 @@ use crate::model::codec::{Fnv1a, Sink};
 use crate::model::id::{FenceToken, PublicSessionId, RequestId};
 use crate::model::name::LockName;
 use crate::model::outcome::{CycleLink, Rejection, ReleaseAnswer};
+use crate::model::slot::MapEpoch;
 use crate::model::time::LogicalTime;
 use crate::state::dense_map::DenseMap;
 use crate::state::size;
@@ -83,6 +84,14 @@ pub(crate) enum Reply {
         token: FenceToken,
     },
     Rejected(Rejection),
+    /// What the request asked for has left by the move of this epoch.
+    Moved {
+        epoch: MapEpoch,
+    },
+    /// Some locks of a wait have left, and others not. So the wait has ended.
+    Divided {
+        epoch: MapEpoch,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,6 +108,13 @@ pub(crate) struct Answers {
     acked_through: RequestId,
     /// The share of the stored answers in the table's size.
     bytes: u64,
+}
+
+impl Reply {
+    /// The request held or waited, and a move of slots has ended that.
+    pub(crate) fn is_of_departure(&self) -> bool {
+        matches!(self, Reply::Moved { .. } | Reply::Divided { .. })
+    }
 }
 
 impl Answer {

@@ -119,6 +119,16 @@ impl Hold {
         graced
     }
 
+    /// The TTL did not run for so long. It is still counted from now at the latest.
+    pub(crate) fn stand_still(&mut self, span: Span, now: LogicalTime) {
+        let Some(extras) = &mut self.extras else { return };
+        let bounds = &mut extras.bounds;
+        if let (Some(ttl), Some(deadline)) = (bounds.ttl, bounds.deadline) {
+            let later = deadline.after(span).min(now.after(ttl)).max(deadline);
+            bounds.deadline = earlier(Some(later), bounds.max_hold_end);
+        }
+    }
+
     /// Counts its times from another moment.
     pub(crate) fn shift_times(&mut self, shift: impl Fn(LogicalTime) -> LogicalTime) {
         self.granted_at = shift(self.granted_at);

@@ -7,14 +7,17 @@
 //! * How the last move from each group has ended is remembered, so that a late step of it does no harm.
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::model::codec::{DecodeError, Reader, Sink, in_order};
+use crate::model::id::{PublicSessionId, SessionId};
 use crate::model::name::LockName;
 use crate::model::slot::{MapEpoch, SlotSet};
 use crate::model::slot_move::{GroupNumber, MoveEnd, MoveId};
+use crate::model::time::LogicalTime;
+use crate::state::size;
 use crate::state::snapshot::part::Part;
 
 /// Other groups from which slots have come. A cluster has fewer groups.
@@ -36,6 +39,8 @@ pub struct Outgoing {
     pub(crate) target: GroupNumber,
     pub(crate) slots: SlotSet,
     pub(crate) parts: Parts,
+    /// The sessions of which the parts have something. The sessions themselves may have ended since.
+    pub(crate) travellers: BTreeSet<PublicSessionId>,
     pub(crate) stage: Stage,
 }
 
@@ -47,8 +52,17 @@ pub(crate) enum Stage {
     TakingPermits { passed: Option<LockName> },
     /// No grant in the slots had a higher token.
     Complete { last_token: u64 },
-    /// The target has aborted: so many of the parts are in the table again.
-    Returning { epoch: MapEpoch, done: usize },
+    /// The target has aborted, and the parts are put into the table again.
+    Returning { epoch: MapEpoch, progress: Progress },
+}
+
+/// Parts that are put into the table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Progress {
+    /// So many of the parts are in the table.
+    pub(crate) done: usize,
+    /// The sessions that came with them, and when each came. When all parts are in, their times are counted anew.
+    pub(crate) guests: BTreeMap<SessionId, LogicalTime>,
 }
 
 /// Slots that come from one other group, by its last move.
@@ -64,14 +78,40 @@ pub(crate) enum Arrival {
     Staged {
         parts: Parts,
     },
-    /// So many of the parts are in the table. When all are, the group owns the slots.
+    /// The parts are put into the table. When all are in, the group owns the slots.
     Installing {
         epoch: MapEpoch,
         slots: SlotSet,
         parts: Parts,
-        done: usize,
+        progress: Progress,
     },
     Ended(MoveEnd),
+}
+
+impl Progress {
+    fn write(&self, sink: &mut impl Sink) {
+        sink.count(self.done);
+        sink.count(self.guests.len());
+        for (guest, came_at) in &self.guests {
+            guest.encode(sink);
+            sink.varint(came_at.as_ms());
+        }
+    }
+
+    fn read(reader: &mut Reader<'_>, parts: &Parts) -> Result<Progress, DecodeError> {
+        let mut progress = Progress { done: reader.count()?, ..Progress::default() };
+        if progress.done > parts.len() {
+            let what = String::from("more parts are done than there are");
+            return Err(DecodeError::Inconsistent(what));
+        }
+        for _ in 0..reader.count()? {
+            let guest = SessionId::decode(reader)?;
+            let last = progress.guests.last_key_value().map(|(last, _)| *last);
+            in_order(last, guest, "guests")?;
+            progress.guests.insert(guest, LogicalTime::from_ms(reader.varint()?));
+        }
+        Ok(progress)
+    }
 }
 
 impl Moves {
@@ -117,6 +157,32 @@ impl Moves {
         !self.incoming.is_empty()
     }
 
+    /// Of the parts that are put into the table, if some are. Slots come by one move at a time.
+    pub(crate) fn progress_mut(&mut self) -> Option<(&mut Parts, &mut Progress)> {
+        let installing = self.incoming.values_mut().find_map(|it| match &mut it.arrival {
+            Arrival::Installing { parts, progress, .. } => Some((parts, progress)),
+            _ => None,
+        });
+        installing.or_else(|| {
+            let outgoing = self.outgoing.as_mut()?;
+            match &mut outgoing.stage {
+                Stage::Returning { progress, .. } => Some((&mut outgoing.parts, progress)),
+                _ => None,
+            }
+        })
+    }
+
+    pub(crate) fn progress(&self) -> Option<&Progress> {
+        let installing = self.incoming.values().find_map(|it| match &it.arrival {
+            Arrival::Installing { progress, .. } => Some(progress),
+            _ => None,
+        });
+        installing.or_else(|| match &self.outgoing.as_ref()?.stage {
+            Stage::Returning { progress, .. } => Some(progress),
+            _ => None,
+        })
+    }
+
     /// Any log entry goes on with it.
     pub(crate) fn has_work(&self) -> bool {
         let leaves = self.outgoing.as_ref();
@@ -130,14 +196,17 @@ impl Moves {
         self.outgoing.is_some() || !self.incoming.values().all(is_ended)
     }
 
-    /// What the parts take.
+    /// What the parts take, and what is remembered of the sessions in them.
     pub(crate) fn bytes(&self) -> u64 {
+        let travellers = self.outgoing.as_ref().map_or(0, |it| it.travellers.len());
+        let guests = self.progress().map_or(0, |it| it.guests.len());
         let leaving = self.outgoing.iter().flat_map(|outgoing| &outgoing.parts);
         let coming = self.incoming.values().flat_map(|incoming| match &incoming.arrival {
             Arrival::Staged { parts } | Arrival::Installing { parts, .. } => parts.as_slice(),
             Arrival::Ended(_) => &[],
         });
-        leaving.chain(coming).map(|part| part.len() as u64).sum()
+        let parts: u64 = leaving.chain(coming).map(|part| part.len() as u64).sum();
+        parts + size::TRAVELLER * (travellers + guests) as u64
     }
 
     pub(crate) fn write(&self, sink: &mut impl Sink) {
@@ -156,12 +225,12 @@ impl Moves {
                     sink.u8(2);
                     write_parts(parts, sink);
                 }
-                Arrival::Installing { epoch, slots, parts, done } => {
+                Arrival::Installing { epoch, slots, parts, progress } => {
                     sink.u8(3);
                     sink.varint(epoch.0);
                     slots.write(sink);
                     write_parts(parts, sink);
-                    sink.count(*done);
+                    progress.write(sink);
                 }
             }
         }
@@ -183,8 +252,8 @@ impl Moves {
                     let epoch = MapEpoch(reader.varint()?);
                     let slots = SlotSet::read(reader)?;
                     let parts = read_parts(reader)?;
-                    let done = read_done(reader, &parts)?;
-                    Arrival::Installing { epoch, slots, parts, done }
+                    let progress = Progress::read(reader, &parts)?;
+                    Arrival::Installing { epoch, slots, parts, progress }
                 }
                 tag => return Err(DecodeError::UnknownTag { what: "slots that come", tag }),
             };
@@ -225,6 +294,10 @@ impl Outgoing {
         sink.varint(self.target.0);
         self.slots.write(sink);
         write_parts(&self.parts, sink);
+        sink.count(self.travellers.len());
+        for public in &self.travellers {
+            public.encode(sink);
+        }
         match &self.stage {
             Stage::TakingLocks { passed } => {
                 sink.u8(0);
@@ -238,10 +311,10 @@ impl Outgoing {
                 sink.u8(2);
                 sink.varint(*last_token);
             }
-            Stage::Returning { epoch, done } => {
+            Stage::Returning { epoch, progress } => {
                 sink.u8(3);
                 sink.varint(epoch.0);
-                sink.count(*done);
+                progress.write(sink);
             }
         }
     }
@@ -251,17 +324,23 @@ impl Outgoing {
         let target = GroupNumber(reader.varint()?);
         let slots = SlotSet::read(reader)?;
         let parts = read_parts(reader)?;
+        let mut travellers = BTreeSet::new();
+        for _ in 0..reader.count()? {
+            let public = PublicSessionId::decode(reader)?;
+            in_order(travellers.last().copied(), public, "sessions on their way")?;
+            travellers.insert(public);
+        }
         let stage = match reader.u8()? {
             0 => Stage::TakingLocks { passed: read_passed(reader)? },
             1 => Stage::TakingPermits { passed: read_passed(reader)? },
             2 => Stage::Complete { last_token: reader.varint()? },
             3 => Stage::Returning {
                 epoch: MapEpoch(reader.varint()?),
-                done: read_done(reader, &parts)?,
+                progress: Progress::read(reader, &parts)?,
             },
             tag => return Err(DecodeError::UnknownTag { what: "slots that leave", tag }),
         };
-        Ok(Outgoing { id, target, slots, parts, stage })
+        Ok(Outgoing { id, target, slots, parts, travellers, stage })
     }
 }
 
@@ -292,12 +371,4 @@ fn read_parts(reader: &mut Reader<'_>) -> Result<Parts, DecodeError> {
         parts.push(Box::from(bytes));
     }
     Ok(parts)
-}
-
-fn read_done(reader: &mut Reader<'_>, parts: &Parts) -> Result<usize, DecodeError> {
-    let done = reader.count()?;
-    if done > parts.len() {
-        return Err(DecodeError::Inconsistent(String::from("more parts are done than there are")));
-    }
-    Ok(done)
 }

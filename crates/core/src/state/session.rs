@@ -12,7 +12,7 @@ use crate::model::id::{FenceToken, PublicSessionId, RequestId, StreamId};
 use crate::model::name::{LockName, Names};
 use crate::model::outcome::Outcome;
 use crate::model::slot::MapEpoch;
-use crate::model::slot_move::MoveId;
+use crate::model::slot_move::{Departures, MoveId};
 use crate::model::time::{LogicalTime, Span};
 use crate::state::answers::{Answers, Reply};
 use crate::state::dense_map::DenseMap;
@@ -29,7 +29,17 @@ pub(crate) struct Session {
     pub(crate) graced: bool,
     /// Its stream broke, and it has not been heard of since.
     pub(crate) lingering: bool,
+    /// There are departures in the rest.
+    has_departed: bool,
     rest: Box<Rest>,
+}
+
+/// What has left of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Departed {
+    pub(crate) departures: Departures,
+    /// None of the requests that have left had a higher id.
+    pub(crate) through: RequestId,
 }
 
 #[derive(Clone, Debug)]
@@ -48,8 +58,8 @@ pub(crate) struct Rest {
     pub(crate) ending: Option<EndReason>,
     /// It came with slots from another group: its holds and waits were those of a session there.
     pub(crate) guest_of: Option<MoveId>,
-    /// Holds or waits of it have left for another group, the last of them by the move of this epoch.
-    pub(crate) moved_at: Option<MapEpoch>,
+    /// Holds or waits of it have left for another group.
+    departed: Option<Box<Departed>>,
     /// None of its own tokens was as low: the highest when it was opened, or below that of a run of readers
     /// which began earlier and which it joined.
     pub(crate) below_own_tokens: u64,
@@ -94,7 +104,7 @@ impl Session {
             opened_at: now,
             ending: None,
             guest_of: None,
-            moved_at: None,
+            departed: None,
             below_own_tokens: last_token,
             holds: DenseMap::default(),
             hold_count: 0,
@@ -110,6 +120,7 @@ impl Session {
             deadline: now.after(open.ttl),
             graced: false,
             lingering: false,
+            has_departed: false,
             rest: Box::new(rest),
         }
     }
@@ -152,7 +163,31 @@ impl Session {
     }
 
     pub(crate) fn opened(&self) -> Outcome {
-        Outcome::SessionOpen { public: self.public, ttl: self.ttl, linger: self.linger }
+        let departures = self.departures();
+        Outcome::SessionOpen { public: self.public, ttl: self.ttl, linger: self.linger, departures }
+    }
+
+    /// Does not read the rest of a session of which nothing has left.
+    pub(crate) fn departed(&self) -> Option<Departed> {
+        if self.has_departed { self.rest.departed.as_deref().copied() } else { None }
+    }
+
+    pub(crate) fn departures(&self) -> Option<Departures> {
+        self.departed().map(|departed| departed.departures)
+    }
+
+    /// A hold or a wait has left: what this request asked for.
+    pub(crate) fn note_departure(&mut self, request: RequestId, epoch: MapEpoch) {
+        let before = self.departed();
+        let count = before.map_or(0, |before| before.departures.count) + 1;
+        let through = before.map_or(request, |before| before.through.max(request));
+        let departures = Departures { epoch, count };
+        self.restore_departed(Departed { departures, through });
+    }
+
+    pub(crate) fn restore_departed(&mut self, departed: Departed) {
+        self.has_departed = true;
+        self.rest.departed = Some(Box::new(departed));
     }
 
     /// What is missing here does not end with the session.

@@ -14,6 +14,7 @@ pub(crate) const WAIT: u64 = 256;
 pub(crate) const ANSWER: u64 = 96;
 pub(crate) const CYCLE_LINK: u64 = 48;
 pub(crate) const LOSS: u64 = 32;
+pub(crate) const TRAVELLER: u64 = 16;
 
 pub(crate) fn of_owner(owner: &Owner) -> u64 {
     let texts = [&owner.application, &owner.host, &owner.note];

@@ -365,6 +365,8 @@ fn set_limits(world: &mut World, arguments: &Arguments<'_>, output: &mut String)
             "reentries" => limits.reentries_max = value as u32,
             "stored-permits" => limits.stored_permits_max = value,
             "deadlock-walk" => limits.deadlock_walk_max = value,
+            "move-steps" => limits.move_steps_max = value,
+            "move-part-bytes" => limits.move_part_bytes = value,
             "ended-parts-per-entry" => limits.ended_parts_per_entry_max = value,
             other => panic!("unknown limit {other}"),
         }

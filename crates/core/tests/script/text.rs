@@ -2,7 +2,7 @@
 
 use holdfast_core::command::{Action, Intervention, Mode};
 use holdfast_core::{
-    Event, Grant, Intervened, LogicalTime, Names, Outcome, Publication, ReleaseAnswer,
+    Departures, Event, Grant, Intervened, LogicalTime, Names, Outcome, Publication, ReleaseAnswer,
 };
 
 use crate::world::World;
@@ -31,10 +31,11 @@ fn grant_text(grant: &Grant) -> String {
 
 pub(super) fn outcome_text(outcome: &Outcome) -> String {
     match outcome {
-        Outcome::SessionOpen { ttl, linger, .. } => {
-            format!("open: ttl {}, linger {}", seconds(ttl.as_ms()), seconds(linger.as_ms()))
+        Outcome::SessionOpen { ttl, linger, departures, .. } => {
+            let (ttl, linger) = (seconds(ttl.as_ms()), seconds(linger.as_ms()));
+            format!("open: ttl {ttl}, linger {linger}{}", departures_text(*departures))
         }
-        Outcome::Touched { .. } => "touched".to_owned(),
+        Outcome::Touched { departures, .. } => format!("touched{}", departures_text(*departures)),
         Outcome::SessionClosed => "closed".to_owned(),
         Outcome::Granted(grant) => format!("granted: {}", grant_text(grant)),
         Outcome::Queued { position } => format!("queued: position {position}"),
@@ -85,6 +86,13 @@ pub(super) fn outcome_text(outcome: &Outcome) -> String {
         Outcome::Done => "done".to_owned(),
         Outcome::Rejected(rejection) => format!("rejected: {rejection:?}"),
     }
+}
+
+/// Nothing if nothing has left.
+fn departures_text(departures: Option<Departures>) -> String {
+    let text =
+        |it: Departures| format!("; {} gone, the last by the move of epoch {}", it.count, it.epoch);
+    departures.map_or(String::new(), text)
 }
 
 pub(super) fn event_text(world: &World, event: &Event) -> String {

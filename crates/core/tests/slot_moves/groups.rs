@@ -7,18 +7,24 @@ use holdfast_core::command::{
     Acquire, AcquireAll, Call, HoldRef, Member, Mode, OpenSession, Owner, Policy, Terms,
 };
 use holdfast_core::{
-    ActorId, Command, FenceToken, GroupNumber, Limits, LockName, LockTable, LogIndex, LogicalTime,
-    MapEpoch, MoveId, MoveStep, NextStep, Outcome, PublicSessionId, Rejection, RequestId,
-    RulesVersion, SessionId, Slot, SlotSet, Span, next_step,
+    ActorId, Command, EndReason, Event, FenceToken, GroupNumber, Limits, LockName, LockTable,
+    LogIndex, LogicalTime, MapEpoch, MoveId, MoveStep, NextStep, Outcome, PublicSessionId,
+    Rejection, RequestId, RulesVersion, SessionId, Slot, SlotSet, Span, next_step,
 };
 
+use crate::clients::{Care, Clients, Granted};
 use crate::judge::{Judge, Waiting};
 
 /// Some names share a slot.
 pub(crate) const NAMES: [&str; 7] = ["a", "b", "{t}/1", "{t}/2", "{t}/3", "wallet", "keys"];
-const GROUPS: usize = 3;
+pub(crate) const GROUPS: usize = 3;
 const SESSIONS: u128 = 4;
+/// It asks for what the others may have lost.
+const NEWCOMER: SessionId = SessionId(SESSIONS + 1);
 pub(crate) const TTL_MS: u64 = 20_000;
+/// The time of each group at the beginning.
+const STARTS_MS: [u64; GROUPS] = [0, 1_000_000, 2_000_000];
+const HEARTBEAT_MS: u64 = 3_000;
 const ROUNDS_MAX: usize = 2_000;
 
 /// `SplitMix64`.
@@ -59,6 +65,7 @@ pub(crate) struct Groups {
     limits: Limits,
     groups: Vec<Group>,
     judge: Judge,
+    clients: Clients,
     rng: Rng,
     epoch: u64,
     requests: u64,
@@ -77,7 +84,12 @@ pub(crate) fn name(text: &str) -> LockName {
 
 /// One history, from its first command until nothing is held any more.
 pub(crate) fn play(seed: u64) -> BTreeMap<&'static str, usize> {
-    let mut groups = Groups::new(seed);
+    play_with(seed, Care::Careful)
+}
+
+/// As [`play`], with clients of this kind.
+pub(crate) fn play_with(seed: u64, care: Care) -> BTreeMap<&'static str, usize> {
+    let mut groups = Groups::new(seed, care);
     let rounds = 40 + groups.rng.below(260);
     for _ in 0..rounds {
         groups.act();
@@ -85,13 +97,14 @@ pub(crate) fn play(seed: u64) -> BTreeMap<&'static str, usize> {
     groups.finish_moves();
     groups.expect_one_home();
     groups.ask_again();
+    groups.go_on_without_guests();
     groups.end_everything();
     groups.replay();
     groups.seen
 }
 
 impl Groups {
-    fn new(seed: u64) -> Groups {
+    fn new(seed: u64, care: Care) -> Groups {
         let mut rng = Rng(seed);
         let mut limits = Limits { ..Limits::default() };
         if rng.percent(70) {
@@ -105,7 +118,7 @@ impl Groups {
         }
         let groups = (0..GROUPS).map(|at| Group {
             table: LockTable::with_rules(limits.clone(), RulesVersion::NEWEST),
-            now: at as u64 * 1_000_000,
+            now: STARTS_MS[at],
             index: 0,
             past: Vec::new(),
             log: Vec::new(),
@@ -114,6 +127,7 @@ impl Groups {
             limits: limits.clone(),
             groups: groups.collect(),
             judge: Judge::default(),
+            clients: Clients::new(care, STARTS_MS),
             rng,
             epoch: 1,
             requests: 0,
@@ -130,21 +144,23 @@ impl Groups {
         }
         groups.is_founded = true;
         for at in 0..GROUPS {
-            for session in 1..=SESSIONS {
-                let ttl = Span::from_ms(TTL_MS);
-                let open = OpenSession {
-                    session: SessionId(session),
-                    public: PublicSessionId(session as u64),
-                    stream: None,
-                    ttl,
-                    linger: ttl,
-                    owner: Owner::default(),
-                    identity: None,
-                };
-                groups.apply(at, Command::OpenSession(open));
-            }
+            (1..=SESSIONS).for_each(|session| groups.open(at, SessionId(session)));
         }
         groups
+    }
+
+    fn open(&mut self, at: usize, session: SessionId) {
+        let ttl = Span::from_ms(TTL_MS);
+        let open = OpenSession {
+            session,
+            public: PublicSessionId(session.0 as u64),
+            stream: None,
+            ttl,
+            linger: ttl,
+            owner: Owner::default(),
+            identity: None,
+        };
+        self.apply(at, Command::OpenSession(open));
     }
 
     fn apply(&mut self, at: usize, command: Command) -> Outcome {
@@ -165,11 +181,50 @@ impl Groups {
         assert!(rises || *after == before, "the slots change without a higher epoch");
         let moving = moving.or(group.table.moves().outgoing().map(|outgoing| outgoing.id()));
         let now = group.now;
+        self.clients.pass(at, now);
         self.judge.follow(at, now, moving, &command, &events);
+        events.iter().for_each(|event| self.tell_clients(at, &command, event));
         if self.is_founded {
             self.expect_one_owner();
         }
         outcome
+    }
+
+    /// Answers and notices get lost. What a client does itself, it knows.
+    fn tell_clients(&mut self, at: usize, cause: &Command, event: &Event) {
+        match event {
+            Event::Granted { name, session, request, mode, token, .. } => {
+                let own_ttl_ms = self.judge.own_ttl_ms(name, *session, *request);
+                let (session, request, mode, token) = (*session, *request, *mode, *token);
+                let granted = Granted { name, request, at, session, mode, token, own_ttl_ms };
+                self.clients.expect_free(granted);
+                if self.rng.percent(80) {
+                    let asked = match cause {
+                        Command::Acquire(Acquire { call, .. })
+                        | Command::AcquireAll(AcquireAll { call, .. }) => Some(call),
+                        _ => None,
+                    };
+                    let asked = asked.map(|call| (call.session, call.request));
+                    self.clients.believe(granted, asked == Some((session, request)));
+                }
+            }
+            Event::Released { name, request, .. } => self.clients.gives_up(name, *request),
+            Event::HoldEnded { name, session, request, reason: EndReason::Moved, .. } => {
+                if self.rng.percent(30) {
+                    let key = (name.clone(), *request, at, *session);
+                    self.clients.is_told_of_departure(&key);
+                }
+            }
+            Event::SessionEnding { session, reason: EndReason::Closed, .. }
+            | Event::SessionEnded { session, reason: EndReason::Closed, .. } => {
+                self.clients.closes(at, *session);
+                // So does what is on its way to it.
+                for held in self.judge.holds().iter().filter(|held| held.session == *session) {
+                    self.clients.gives_up(&held.name, held.request);
+                }
+            }
+            _ => {}
+        }
     }
 
     /// No slot has two.
@@ -363,7 +418,44 @@ impl Groups {
 
     fn client(&mut self, at: usize, command: Command) -> Outcome {
         self.commands.push((at, command.clone()));
-        self.apply(at, command)
+        let outcome = self.apply(at, command.clone());
+        match (&command, &outcome) {
+            (Command::Touch { session, .. }, Outcome::Touched { departures, .. }) => {
+                let to_ask = self.clients.heard(at, *session, *departures);
+                if self.rng.percent(70) {
+                    to_ask.into_iter().for_each(|(name, request, ..)| {
+                        self.ask_about(at, *session, name, request);
+                    });
+                }
+            }
+            (Command::Renew { call, hold, .. }, Outcome::Renewed { .. }) => {
+                let (session, request) = (call.session, hold.acquire);
+                let key = (hold.name.clone(), request, at, session);
+                if self.clients.belief(&key).is_some() {
+                    self.clients.renewed(&key);
+                } else if let Some(held) = self.judge.held(&hold.name, session, request) {
+                    let (name, mode, token) = (&hold.name, held.mode, held.token);
+                    let own_ttl_ms = held.own_ttl_ms;
+                    let granted = Granted { name, request, at, session, mode, token, own_ttl_ms };
+                    self.clients.confirm(granted);
+                }
+            }
+            _ => {}
+        }
+        outcome
+    }
+
+    /// Is it still there?
+    fn ask_about(&mut self, at: usize, session: SessionId, name: LockName, request: RequestId) {
+        let key = (name.clone(), request, at, session);
+        let Some(token) = self.clients.belief(&key).map(|belief| belief.token) else { return };
+        let call = self.call(session);
+        let hold = HoldRef { name, token, acquire: request };
+        if let Outcome::Renewed { .. } = self.client(at, Command::Renew { call, hold, ttl: None }) {
+            self.note("asked about a hold that had not left");
+        } else {
+            self.note("learnt from a heartbeat that a hold had left");
+        }
     }
 
     /// Renews or releases what is held, where it is.
@@ -479,6 +571,33 @@ impl Groups {
                 other => assert!(is_ending, "{other:?} to the retry of {hold:?}"),
             }
             self.note("asked again for a hold that had moved");
+        }
+    }
+
+    /// Clients send heartbeats to the groups in which they were granted something, and another one asks for each lock.
+    fn go_on_without_guests(&mut self) {
+        (0..GROUPS).for_each(|at| self.open(at, NEWCOMER));
+        for _ in 0..TTL_MS * 3 / 2 / HEARTBEAT_MS {
+            for at in 0..GROUPS {
+                self.groups[at].now += HEARTBEAT_MS;
+                self.apply(at, Command::Tick);
+                for session in (1..=SESSIONS).map(SessionId).chain([NEWCOMER]) {
+                    let acked_through = RequestId(0);
+                    self.client(at, Command::Touch { session, acked_through });
+                }
+            }
+            for text in NAMES {
+                let at = self.owner_of(text).expect("each slot has an owner");
+                let (call, actor, mode) = (self.call(NEWCOMER), ActorId(0), Mode::Exclusive);
+                let (request, name) = (call.request, name(text));
+                let terms = Terms::default();
+                let acquire = Acquire { call, actor, name: name.clone(), mode, terms };
+                if let Outcome::Granted(grant) = self.client(at, Command::Acquire(acquire)) {
+                    let hold = HoldRef { name, token: grant.token, acquire: request };
+                    let call = self.call(NEWCOMER);
+                    self.client(at, Command::Release { call, hold });
+                }
+            }
         }
     }
 

@@ -33,7 +33,7 @@ pub(crate) struct Held {
     pub(crate) is_converted: bool,
     /// It has a TTL of its own, of which so much is left since then.
     ttl: Option<Clock>,
-    own_ttl_ms: Option<u64>,
+    pub(crate) own_ttl_ms: Option<u64>,
 }
 
 #[derive(Clone, Debug)]
@@ -84,11 +84,29 @@ pub(crate) struct Judge {
     guests: BTreeMap<SessionId, MoveId>,
     ended: Vec<SessionId>,
     renewals: BTreeSet<(SessionId, RequestId)>,
+    /// The requests that were granted locks, or waited for some. No two have one id.
+    begun: BTreeMap<RequestId, u64>,
+    /// Guests of moves of which not all has come yet.
+    arrived: BTreeSet<(usize, SessionId)>,
+    commands: u64,
 }
 
 impl Judge {
     pub(crate) fn holds(&self) -> Vec<Held> {
         self.held.values().cloned().collect()
+    }
+
+    pub(crate) fn held(&self, name: &LockName, id: SessionId, request: RequestId) -> Option<&Held> {
+        self.held.get(&(name.clone(), id, request))
+    }
+
+    pub(crate) fn own_ttl_ms(
+        &self,
+        name: &LockName,
+        id: SessionId,
+        request: RequestId,
+    ) -> Option<u64> {
+        self.held(name, id, request)?.own_ttl_ms
     }
 
     pub(crate) fn waits(&self) -> Vec<Waiting> {
@@ -112,6 +130,7 @@ impl Judge {
         cause: &Command,
         events: &[Event],
     ) {
+        self.commands += 1;
         if let Some(session) = cause.session()
             && !matches!(cause, Command::DetachStream { .. } | Command::Abandon { .. })
             && let Some(clock) = self.sessions.get_mut(&(at, session))
@@ -144,7 +163,11 @@ impl Judge {
         event: &Event,
     ) {
         match event {
+            Event::OwnershipChanged { .. } => self.settle(at, now),
             Event::SessionOpened { session, .. } => {
+                if self.is_guest(*session) {
+                    self.arrived.insert((at, *session));
+                }
                 let left_ms = self.on_their_way.get(session).copied().unwrap_or(TTL_MS);
                 self.sessions.insert((at, *session), Clock { left_ms, since_ms: now });
             }
@@ -229,6 +252,26 @@ impl Judge {
         }
     }
 
+    /// All of a move is there. The times of its guests begin.
+    fn settle(&mut self, at: usize, now: u64) {
+        let arrived = std::mem::take(&mut self.arrived);
+        let (here, elsewhere) = arrived.into_iter().partition(|(group, _)| *group == at);
+        self.arrived = elsewhere;
+        let here: BTreeSet<(usize, SessionId)> = here;
+        for (_, guest) in here {
+            if let Some(clock) = self.sessions.get_mut(&(at, guest)) {
+                clock.since_ms = now;
+            }
+            for held in self.held.values_mut() {
+                if (held.group, held.session) == (Some(at), guest)
+                    && let Some(ttl) = &mut held.ttl
+                {
+                    ttl.since_ms = now;
+                }
+            }
+        }
+    }
+
     /// What leaves of a session, and how long the session has at least where that arrives.
     fn guest_of(&mut self, at: usize, now: u64, id: MoveId, session: SessionId) -> SessionId {
         let guest = id.guest(session);
@@ -252,6 +295,9 @@ impl Judge {
         mode: Mode,
         token: FenceToken,
     ) {
+        if !self.waiting.contains_key(&(session, request)) {
+            self.begin(request);
+        }
         // What is on its way to a guest that has ended meanwhile ends with it.
         self.forget_what_ended_on_its_way();
         for held in self.held.values().filter(|held| held.name == *name) {
@@ -297,6 +343,12 @@ impl Judge {
         self.held.insert((name.clone(), session, request), held);
     }
 
+    /// A command carries the request out. Later ones are copies.
+    fn begin(&mut self, request: RequestId) {
+        let by = *self.begun.entry(request).or_insert(self.commands);
+        assert_eq!(by, self.commands, "{request:?} is carried out twice");
+    }
+
     #[expect(clippy::too_many_arguments, reason = "they are the fields of the event")]
     fn queued(
         &mut self,
@@ -327,6 +379,7 @@ impl Judge {
             Command::AcquireAll(acquire) => &acquire.terms,
             other => panic!("{other:?} waits"),
         };
+        self.begin(request);
         self.order += 1;
         let wait = Waiting {
             session,

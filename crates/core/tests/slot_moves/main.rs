@@ -2,12 +2,16 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "it is a test")]
 
+mod clients;
 mod groups;
 mod judge;
 
 use std::collections::BTreeMap;
+use std::panic::catch_unwind;
 
 use proptest::prelude::*;
+
+use clients::Care;
 
 proptest! {
     #![proptest_config(ProptestConfig {
@@ -43,7 +47,21 @@ fn the_histories_have_everything_that_a_move_can_meet() {
         "asked about a hold on its way",
         "cancelled a wait on its way",
         "asked again for a hold that had moved",
+        "asked about a hold that had not left",
+        "learnt from a heartbeat that a hold had left",
     ] {
         assert!(seen.get(what).is_some_and(|count| *count > 5), "{what}: {seen:?}");
     }
+}
+
+#[test]
+fn clients_that_do_not_heed_departures_are_found_to_share_a_lock() {
+    let shares_a_lock = |seed: u64| {
+        let played = catch_unwind(|| groups::play_with(seed, Care::Careless));
+        let Err(panic) = played else { return false };
+        let why = panic.downcast_ref::<String>().expect("an assertion with a message");
+        assert!(why.starts_with("two clients believe to hold"), "seed {seed}: {why}");
+        true
+    };
+    assert!((0..100).any(shares_a_lock), "no seed finds it");
 }

@@ -111,7 +111,7 @@ impl<H: Host> Engine<H> {
                 && let Command::Touch { session, .. } = command
                 && let Some(ttl) = replica.table().session_time_left(session)
             {
-                let touched = holdfast_core::Outcome::Touched { ttl };
+                let touched = holdfast_core::Outcome::Touched { ttl, departures: None };
                 drop(callers.answer(ticket, replica.now(), touched, out));
             }
             if Bug::CallCarriedOutTwice.is_active() {

@@ -25,7 +25,7 @@ pub(super) struct ResponseContext<'a> {
 pub(super) fn result(answer: &Answer, context: ResponseContext<'_>) -> answer::Result {
     let ResponseContext { membership, map, resumed, term, guarantee } = context;
     match &answer.result {
-        Ok(Outcome::SessionOpen { public, ttl, linger }) => {
+        Ok(Outcome::SessionOpen { public, ttl, linger, .. }) => {
             let open = OpenContext {
                 map: map.cloned(),
                 endpoints: membership.client_addresses(),

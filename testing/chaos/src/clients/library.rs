@@ -79,7 +79,8 @@ impl Worker {
             Ok(client) => {
                 let span = Span::from_ms(ttl.as_millis() as u64);
                 let public = PublicSessionId(0);
-                let opened = Outcome::SessionOpen { public, ttl: span, linger: span };
+                let opened =
+                    Outcome::SessionOpen { public, ttl: span, linger: span, departures: None };
                 recorder.finish(begun, sent, Output::Outcome(opened));
                 Some(Worker { client, recorder: recorder.clone(), session, requests: 1 })
             }

@@ -384,7 +384,7 @@ mod tests {
         let mut story = TestHistory::default();
         story.log_at(1, 1, [opened(1)]);
         story.open(1, 1_000, 200, 0);
-        let touched = Outcome::Touched { ttl: Span::from_ms(1_000) };
+        let touched = Outcome::Touched { ttl: Span::from_ms(1_000), departures: None };
         story.ask(1, 0, Input::Touch).from(500).until(520, touched);
         story
     }
@@ -431,7 +431,7 @@ mod tests {
     #[test]
     fn a_request_that_was_not_answered_in_time_does_not_count() {
         let mut story = a_session();
-        let touched = Outcome::Touched { ttl: Span::from_ms(1_000) };
+        let touched = Outcome::Touched { ttl: Span::from_ms(1_000), departures: None };
         story.ask(1, 0, Input::Touch).from(1_200);
         story.ask(1, 0, Input::Touch).from(1_210).until(1_600, touched);
         story.log_at(2, 1_500, [ended(1, EndReason::Ttl)]);

@@ -79,6 +79,7 @@ impl TestHistory {
             public: PublicSessionId(session as u64),
             ttl: Span::from_ms(ttl_ms),
             linger: Span::from_ms(linger_ms),
+            departures: None,
         };
         self.ask(session, 0, Input::OpenSession { ttl_ms }).from(at).until(at, outcome);
     }

@@ -94,7 +94,9 @@ pub(super) fn input(body: &Body) -> Input {
 /// The history calls an attached stream a touch, and its answer too.
 pub(super) fn recorded(is_touch: bool, outcome: &Outcome) -> Outcome {
     match outcome {
-        Outcome::SessionOpen { ttl, .. } if is_touch => Outcome::Touched { ttl: *ttl },
+        Outcome::SessionOpen { ttl, departures, .. } if is_touch => {
+            Outcome::Touched { ttl: *ttl, departures: *departures }
+        }
         outcome => outcome.clone(),
     }
 }
@@ -133,7 +135,7 @@ fn outcome_result(
     endpoints: &[usize],
     resumed: bool,
 ) -> Option<AnswerResult> {
-    if let Outcome::SessionOpen { ttl, linger, public } = outcome {
+    if let Outcome::SessionOpen { ttl, linger, public, .. } = outcome {
         let endpoints = endpoints.iter().map(|node| address(*node)).collect();
         let context = OpenContext { endpoints, leader: String::new(), term: 1, map: None, resumed };
         return Some(encode::session_open(at, *public, *ttl, *linger, context));

@@ -284,7 +284,7 @@ pub(super) fn touched(reply_to: ReplyTo, answer: TouchesAnswer, whole: Option<Sp
         Ok(touched) => {
             let ttl = touched.ttls.first().copied().flatten();
             let unknown = Outcome::Rejected(Rejection::UnknownSession);
-            let outcome = ttl.map_or(unknown, |ttl| Outcome::Touched { ttl });
+            let outcome = ttl.map_or(unknown, |ttl| Outcome::Touched { ttl, departures: None });
             AnswerBody::Outcome { at: touched.at, outcome, losses: Vec::new() }
         }
         Err(reason) => AnswerBody::Refused(refusal(reason)),

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use crate::model::codec::{DecodeError, Reader, Sink};
 use crate::model::id::{ActorId, FenceToken, PublicSessionId, RequestId};
 use crate::model::outcome::{CycleLink, Rejection, ReleaseAnswer};
+use crate::model::slot::MapEpoch;
 use crate::model::time::LogicalTime;
 use crate::state::answers::{Answer, Question, Reply};
 
@@ -149,6 +150,14 @@ fn write_reply(reply: &Reply, sink: &mut impl Sink) {
             sink.u8(37);
             sink.varint(u64::from(*limit));
         }
+        Reply::Moved { epoch } => {
+            sink.u8(38);
+            sink.varint(epoch.0);
+        }
+        Reply::Divided { epoch } => {
+            sink.u8(39);
+            sink.varint(epoch.0);
+        }
         Reply::Rejected(rejection) => {
             let number = REJECTIONS.iter().find(|(_, known)| known == rejection);
             debug_assert!(number.is_some(), "{rejection:?} is never stored as an answer");
@@ -189,6 +198,8 @@ fn read_reply(reader: &mut Reader<'_>) -> Result<Reply, DecodeError> {
         35 => Reply::Proclaimed,
         36 => Reply::Transferred { token: FenceToken(reader.varint()?) },
         37 => Reply::Rejected(Rejection::OtherPermits { limit: reader.u32()? }),
+        38 => Reply::Moved { epoch: MapEpoch(reader.varint()?) },
+        39 => Reply::Divided { epoch: MapEpoch(reader.varint()?) },
         tag => match REJECTIONS.iter().find(|(number, _)| *number == tag) {
             Some((_, rejection)) => Reply::Rejected(*rejection),
             None => return Err(DecodeError::UnknownTag { what: "kept answer", tag }),

@@ -171,7 +171,7 @@ impl LockTable {
             let what = String::from("a session is ending before the rules know of that");
             return Err(DecodeError::Inconsistent(what));
         }
-        let has_moved = session.guest_of.is_some() || session.moved_at.is_some();
+        let has_moved = session.guest_of.is_some() || session.departed().is_some();
         if has_moved && self.rules < RulesVersion::TEN {
             let what = String::from("a session has moved before the rules know of that");
             return Err(DecodeError::Inconsistent(what));

@@ -9,10 +9,10 @@ use crate::model::command::{OpenSession, Owner};
 use crate::model::event::EndReason;
 use crate::model::id::{FenceToken, PublicSessionId, RequestId, SessionId, StreamId};
 use crate::model::slot::MapEpoch;
-use crate::model::slot_move::MoveId;
+use crate::model::slot_move::{Departures, MoveId};
 use crate::model::time::{LogicalTime, Span};
 use crate::state::answers::Answers;
-use crate::state::session::Session;
+use crate::state::session::{Departed, Session};
 
 /// Added to whether the session is connected: a list of its shared holds that ended follows.
 const LOST_SHARED: u8 = 2;
@@ -22,8 +22,8 @@ const HAS_IDENTITY: u8 = 4;
 const IS_ENDING: u8 = 8;
 /// Added as well: the move by which it came follows that.
 const IS_GUEST: u8 = 16;
-/// Added as well: the epoch of the last move that took something of it follows that.
-const HAS_MOVED: u8 = 32;
+/// Added as well: what has left of it follows that.
+const HAS_DEPARTED: u8 = 32;
 const FLAGS_MAX: u8 = 63;
 
 /// Why sessions end, by the codes of the reasons.
@@ -60,7 +60,7 @@ pub(super) fn write(session: &Session, sink: &mut impl Sink) {
     flags |= if session.identity.is_some() { HAS_IDENTITY } else { 0 };
     flags |= if session.ending.is_some() { IS_ENDING } else { 0 };
     flags |= if session.guest_of.is_some() { IS_GUEST } else { 0 };
-    flags |= if session.moved_at.is_some() { HAS_MOVED } else { 0 };
+    flags |= if session.departed().is_some() { HAS_DEPARTED } else { 0 };
     sink.u8(flags);
     sink.u8(u8::from(session.graced));
     sink.u8(u8::from(session.lingering));
@@ -84,8 +84,10 @@ pub(super) fn write(session: &Session, sink: &mut impl Sink) {
     if let Some(id) = session.guest_of {
         id.write(sink);
     }
-    if let Some(epoch) = session.moved_at {
-        sink.varint(epoch.0);
+    if let Some(Departed { departures, through }) = session.departed() {
+        sink.varint(departures.epoch.0);
+        sink.varint(departures.count);
+        sink.varint(through.0);
     }
     sink.varint(session.answers.acked_through().0);
     sink.count(session.answers.len());
@@ -146,8 +148,10 @@ pub(super) fn read(reader: &mut Reader<'_>, version: u8) -> Result<Session, Deco
     if flags & IS_GUEST != 0 {
         session.guest_of = Some(MoveId::read(reader)?);
     }
-    if flags & HAS_MOVED != 0 {
-        session.moved_at = Some(MapEpoch(reader.varint()?));
+    if flags & HAS_DEPARTED != 0 {
+        let epoch = MapEpoch(reader.varint()?);
+        let departures = Departures { epoch, count: reader.varint()? };
+        session.restore_departed(Departed { departures, through: RequestId(reader.varint()?) });
     }
     session.answers = Answers::restored(RequestId(reader.varint()?));
     let mut last = None;
@@ -155,6 +159,10 @@ pub(super) fn read(reader: &mut Reader<'_>, version: u8) -> Result<Session, Deco
         let request = RequestId(reader.varint()?);
         in_order(last.replace(request), request, "answers")?;
         let (question, reply) = answer::read(reader)?;
+        if reply.is_of_departure() && session.departed().is_none() {
+            let what = String::from("a request has left its session, and nothing of the session");
+            return Err(DecodeError::Inconsistent(what));
+        }
         session.answers.keep(request, question, reply);
         if session.answers.get(request).is_none() {
             let what = String::from("an acknowledged answer is kept");

@@ -1,6 +1,6 @@
 //! What moves of slots change beside locks and sessions, with its bytes.
 
-use crate::model::id::SessionId;
+use crate::model::id::{RequestId, SessionId};
 use crate::model::slot::MapEpoch;
 use crate::state::moves::Moves;
 use crate::state::table::LockTable;
@@ -18,10 +18,10 @@ impl LockTable {
         self.last_token = self.last_token.max(token);
     }
 
-    /// Something of the session has left.
-    pub(crate) fn note_moved(&mut self, id: SessionId, epoch: MapEpoch) {
+    /// A hold or a wait of the session has left: what this request asked for.
+    pub(crate) fn note_departure(&mut self, id: SessionId, request: RequestId, epoch: MapEpoch) {
         if let Some(session) = self.sessions.get_mut(&id) {
-            session.moved_at = Some(epoch);
+            session.note_departure(request, epoch);
         }
     }
 }

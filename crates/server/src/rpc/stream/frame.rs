@@ -83,7 +83,7 @@ fn answer_if_common(
         Ok(Outcome::Release(release)) => {
             frame.released(request.0, &encode::released(answer.at, *release));
         }
-        Ok(Outcome::Touched { ttl }) => {
+        Ok(Outcome::Touched { ttl, .. }) => {
             let result = Some(encode::touched(answer.at, *ttl));
             frame.answer(&Answer { request_id: request.0, result });
         }

@@ -59,7 +59,7 @@ impl<'a> Lifetimes<'a> {
             match &operation.input {
                 Input::OpenSession { .. } => {
                     life.opened += 1;
-                    if let Some(Outcome::SessionOpen { public, ttl, linger }) = outcome {
+                    if let Some(Outcome::SessionOpen { public, ttl, linger, .. }) = outcome {
                         life.public = Some(*public);
                         life.span_ms = ttl.as_ms().min(linger.as_ms());
                     }
