@@ -176,11 +176,12 @@ func (e *UnavailableError) Error() string { return fmt.Sprintf("%v: %s", ErrUnav
 // Is makes the error an [ErrUnavailable].
 func (e *UnavailableError) Is(target error) bool { return target == ErrUnavailable }
 
-// isWorthLater: limits can have room again, and a freeze ends; a wrong request stays wrong.
+// isWorthLater: limits can have room again, a freeze ends, and groups come to agree on which has a lock; a wrong request
+// stays wrong.
 func isWorthLater(reason string) bool {
 	switch reason {
 	case "too_many_sessions", "too_many_holds", "too_many_waits", "queue_full", "too_many_unacknowledged", "frozen",
-		"too_many_locks", "too_many_bytes", "session_too_large", "quota_exceeded", "rate_limited":
+		"too_many_locks", "too_many_bytes", "session_too_large", "quota_exceeded", "rate_limited", "wrong_group":
 		return true
 	default:
 		return false

@@ -263,7 +263,7 @@ func TestGroupsThatNeverAgreeRefuseTheRequestToItsCaller(t *testing.T) {
 		}
 	}
 	var rejected *holdfast.RejectedError
-	if !errors.As(acquiring.err, &rejected) || rejected.Reason != "wrong_group" || rejected.MayHaveHappened {
+	if !errors.As(acquiring.err, &rejected) || rejected.Reason != "wrong_group" || rejected.MayHaveHappened || !rejected.Retryable {
 		t.Fatal(acquiring.err)
 	}
 	if tries != 9 {
@@ -442,5 +442,54 @@ func TestAClusterThatTellsNoMapGetsOneSessionForAllLocks(t *testing.T) {
 	fails(t, err, holdfast.ErrClosed)
 	if len(node.streams) != 0 {
 		t.Fatal("there is another session")
+	}
+}
+
+func TestAClientThatKnowsNoMapOpensTheSessionInTheRootGroupBeforeItAsks(t *testing.T) {
+	t.Parallel()
+	cluster := newFakeCluster(t)
+	client := must[*holdfast.Client](t)(holdfast.New(cluster.root.address))
+	t.Cleanup(func() { abandon(client) })
+	acquiring := later(func() (*holdfast.Guard, error) {
+		return client.Lock(background, "wallet", holdfast.Wait(50*time.Millisecond))
+	})
+	var stream *servedStream
+	select {
+	case stream = <-cluster.root.streams:
+	case <-time.After(patience):
+		t.Fatal("the client does not connect")
+	}
+	// The first answer of the cluster takes longer than the caller wants to wait for the lock.
+	select {
+	case <-acquiring.done:
+		t.Fatal(acquiring.err)
+	case <-time.After(100 * time.Millisecond):
+	}
+	cluster.root.streams <- stream
+	root, _ := cluster.root.welcome(t, cluster.told(1, 2000))
+	second, _ := cluster.second.welcome(t, cluster.told(1, 2000))
+	asked := second.acquire(t, "wallet")
+	if asked.GetWaitMs() != 50 {
+		t.Fatal(asked)
+	}
+	second.grant(t, asked, 8)
+	holds(t, acquiring.get(t), 8)
+	if len(root.frames) != 0 {
+		t.Fatal("the root group was asked, too")
+	}
+}
+
+func TestOneRequestTimeoutIsForAllTriesTogether(t *testing.T) {
+	t.Parallel()
+	cluster := newFakeCluster(t)
+	client, root, _ := cluster.connect(t, 2000, holdfast.WithRequestTimeout(500*time.Millisecond))
+	began := time.Now()
+	acquiring := later(func() (*holdfast.Guard, error) { return client.Lock(background, "orders") })
+	// No node knows the newer map, for which a request may wait for two seconds.
+	root.refuse(t, root.acquire(t, "orders").GetRequestId(), 9)
+	_, err := acquiring.wait(t)
+	fails(t, err, holdfast.ErrRejected)
+	if time.Since(began) > 1500*time.Millisecond {
+		t.Fatal("the pause was longer than the call may take")
 	}
 }

@@ -46,6 +46,14 @@ class Stream:
             )
         return self._frames.popleft()
 
+    def next_frame_within(self, seconds: float) -> Optional[Message]:
+        """Raises `socket.timeout` if the client says nothing for so long."""
+        self._socket.settimeout(seconds)
+        try:
+            return self.next_frame()
+        finally:
+            self._socket.settimeout(_PATIENCE)
+
     def next_operation(self) -> Operation:
         while not self._operations:
             frame = self.next_frame()
@@ -68,7 +76,12 @@ class Stream:
         self.answer(operation, "acquire", granted=granted)
 
     def refuse(self, operation: Message, map_epoch: int) -> None:
-        self.answer(operation, "failure", reason=_WRONG_GROUP, message="elsewhere", map_epoch=map_epoch)
+        self.refuse_all([operation], map_epoch)
+
+    def refuse_all(self, operations: List[Message], map_epoch: int) -> None:
+        """In one frame."""
+        failure = {"reason": _WRONG_GROUP, "message": "elsewhere", "map_epoch": map_epoch}
+        self.send(answers=[{"request_id": it["request_id"], "failure": failure} for it in operations])
 
     def send(self, **frame: Any) -> None:
         self._socket.sendall(piece(FRAME, encode("ServerFrame", frame)))
@@ -86,8 +99,15 @@ class PlayedNode:
 
     def accept(self, **welcome: Any) -> Stream:
         """The next stream, whose hello is answered with this."""
+        return self.welcome(self.take(), **welcome)
+
+    def take(self) -> Stream:
+        """The next stream, whose hello is not answered."""
         stream = Stream(self._listener.accept()[0])
         self._streams.append(stream)
+        return stream
+
+    def welcome(self, stream: Stream, **welcome: Any) -> Stream:
         kind, hello = stream.hello
         told: Dict[str, Any] = {"ttl_ms": TTL_MS, "linger_ms": TTL_MS, "logical_time_ms": 1_000, "term": 1, **welcome}
         stream.answer(hello, kind, **told)

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import os
 import random
+import socket
 import threading
+import time
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Tuple
@@ -21,6 +24,8 @@ from played_node import TTL_MS, PlayedNode, Stream, route
 import holdfast
 from holdfast._core.groups import SLOTS, GroupMap, Redirect, Redirects, Routes, SessionIds
 from holdfast._core.requests import Entry
+from holdfast._engine import Call
+from holdfast._sessions import Acquisition
 from holdfast.errors import Closed, Rejected
 from holdfast.pytest_plugin import Server, _find_binary
 
@@ -371,6 +376,151 @@ def test_the_circuit_of_a_client_is_the_worst_of_its_sessions(play: Callable[[in
     assert played.client.circuit == "closed"
     played.close(played.root, second)
     drop(orders, wallet, other)
+
+
+def unconnected(play: Callable[[int], Played], **options: Any) -> Tuple[Played, holdfast.Client]:
+    """The nodes, and a client that knows no map."""
+    played = play(2000)
+    played.close(played.root)
+    played.client = holdfast.Client(played.root_node.address, ttl=TTL_MS / 1000, **options)
+    return played, played.client
+
+
+def test_a_client_that_knows_no_map_opens_the_session_in_the_root_group_before_it_asks(
+    play: Callable[[int], Played],
+) -> None:
+    played, _ = unconnected(play)
+    acquiring = played.acquiring("wallet", wait=0.4)
+    # The cluster takes longer for its first answer than the caller wants to wait for the lock.
+    hello = played.root_node.take()
+    assert hello.hello[0] == "open"
+    with pytest.raises(socket.timeout):
+        hello.next_frame_within(0.5)
+    root = played.root_node.welcome(hello, **played.welcome(1, 2000))
+    second = played.accept(played.second_node, 1, 2000)
+    asked = second.next_of("acquire")
+    assert (asked["name"], asked["wait_ms"]) == ("wallet", 400)
+    second.grant(asked, 8)
+    wallet = acquiring.result(10)
+    # The first request in the root group is the close.
+    played.close(root, second)
+    drop(wallet)
+
+
+def test_a_task_that_is_cancelled_before_there_is_a_session_asks_for_nothing(play: Callable[[int], Played]) -> None:
+    played = play(2000)
+
+    async def ask(client: holdfast.AsyncClient) -> None:
+        loop = asyncio.get_running_loop()
+        acquiring = asyncio.ensure_future(client.lock("orders", wait=60).acquire())
+        await loop.run_in_executor(None, played.root_node.take)
+        acquiring.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await acquiring
+        session = client._sessions.root._session
+        assert session is not None and not session._openers and session.state.requests.is_empty
+        await client.close()
+
+    asyncio.run(ask(holdfast.AsyncClient(played.root_node.address, ttl=TTL_MS / 1000)))
+    played.close(played.root)
+
+
+def test_a_refusal_needs_no_thread_and_ends_no_lock_where_none_can_start(
+    play: Callable[[int], Played], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played = play(2000)
+    orders = played.hold("orders", played.root, 7)
+    acquiring = played.acquiring("a")
+    asked = played.root.next_of("acquire")
+
+    def fail(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", fail)
+        played.root.refuse(asked, 1)
+        again = played.root.next_of("acquire")
+        played.root.grant(again, 9)
+        a = acquiring.result(10)
+    assert (orders.token, a.token) == (7, 9)
+    played.close(played.root)
+    drop(orders, a)
+
+
+def test_a_dial_that_gets_no_thread_is_a_node_that_was_not_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = threading.Thread.start
+
+    def fail(thread: threading.Thread) -> None:
+        if thread.name == "holdfast-dial":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", fail)
+    client = holdfast.Client("127.0.0.1:1", request_timeout=0.5)
+    with pytest.raises(holdfast.Unavailable, match="can't start new thread") as raised:
+        client.lock("orders").acquire()
+    assert not raised.value.may_have_happened
+    client.close()
+
+
+def test_requests_that_wait_for_a_newer_map_cost_no_threads(play: Callable[[int], Played]) -> None:
+    played = play(3000)
+
+    async def ask(client: holdfast.AsyncClient) -> None:
+        loop = asyncio.get_running_loop()
+        connecting = asyncio.ensure_future(client.connect())
+        root = await loop.run_in_executor(None, played.accept, played.root_node, 1, 3000)
+        await connecting
+        acquiring = [asyncio.ensure_future(client.lock("wallet", shared=True, wait=60).acquire()) for _ in range(50)]
+        asked = [await loop.run_in_executor(None, root.next_of, "acquire") for _ in acquiring]
+        before = threading.active_count()
+        root.refuse_all(asked, 2)
+        hello = await loop.run_in_executor(None, played.root_node.take)
+        # All refusals have come, and no welcome has brought the newer map yet.
+        assert threading.active_count() <= before + 2
+        played.root_node.welcome(hello, **played.welcome(2, 2000))
+        second = await loop.run_in_executor(None, played.accept, played.second_node, 2, 2000)
+        for _ in acquiring:
+            second.grant(await loop.run_in_executor(None, second.next_of, "acquire"), 8)
+        guards = await asyncio.gather(*acquiring)
+        assert {guard.token for guard in guards} == {8}
+        closing = asyncio.ensure_future(client.close())
+        for stream in (hello, second):
+            stream.answer(await loop.run_in_executor(None, stream.next_of, "close"), "close")
+        await closing
+        for guard in guards:
+            with contextlib.suppress(Closed):
+                await guard.release()
+
+    asyncio.run(ask(holdfast.AsyncClient(played.root_node.address, ttl=TTL_MS / 1000)))
+    played.close(played.root)
+
+
+def test_one_request_timeout_is_for_all_tries_together(play: Callable[[int], Played]) -> None:
+    played, client = unconnected(play, request_timeout=0.5)
+    acquiring = played.begin(client.lock("orders").acquire)
+    root = played.accept(played.root_node, 1, 2000)
+    began = time.monotonic()
+    root.refuse(root.next_of("acquire"), 9)
+    # No node knows the newer map, for which a request may wait for two seconds.
+    fresh = played.accept(played.root_node, 1, 2000)
+    with pytest.raises(Rejected) as raised:
+        acquiring.result(10)
+    assert raised.value.reason == "wrong_group" and time.monotonic() - began < 1.5
+    played.close(fresh)
+
+
+def test_requests_for_locks_of_several_groups_leave_no_cyclic_garbage(play: Callable[[int], Played]) -> None:
+    played = play(2000)
+    gc.collect()
+    gc.disable()
+    try:
+        guards = [played.hold(f"{{a}}{number}", played.root, number) for number in range(10)]
+        assert not [it for it in gc.get_objects() if isinstance(it, (Call, Acquisition))]
+    finally:
+        gc.enable()
+    played.close(played.root)
+    drop(*guards)
 
 
 # A real cluster.

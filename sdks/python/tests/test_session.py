@@ -9,6 +9,7 @@ import pytest
 
 from holdfast._core.denials import Denials
 from holdfast._core.endpoints import Endpoints
+from holdfast._core.groups import ROOT
 from holdfast._core.lease import MS
 from holdfast._core.requests import Entry
 from holdfast._core.session import Session
@@ -24,11 +25,11 @@ NO_QUORUM, UNAUTHENTICATED, RATE_LIMITED = 41, 96, 102
 class Player:
     """A session, and what came out of it."""
 
-    def __init__(self, endpoints: str = "a:1,b:2") -> None:
+    def __init__(self, endpoints: str = "a:1,b:2", group: int = ROOT) -> None:
         self.now = 100 * SECOND
         ids = (f"{number:032x}" for number in range(1, 100))
         self.session = Session(
-            Endpoints(endpoints), {"ttl_ms": TTL_MS, "owner": {}}, lambda: next(ids), random.Random(1), self.now
+            Endpoints(endpoints), {"ttl_ms": TTL_MS, "owner": {}}, lambda: next(ids), random.Random(1), self.now, group
         )
         self.logical_ms = 500_000
         self.completed: Dict[str, Any] = {}
@@ -701,3 +702,37 @@ def test_a_session_that_may_not_be_opened_yet_is_opened_when_the_node_said() -> 
     refused = player.now
     player.time_passes()
     assert player.connects == ["a:1", "a:1"] and 2 * SECOND < player.now - refused < 3 * SECOND
+
+
+def test_a_request_that_failed_at_once_takes_no_request_of_the_session_with_it() -> None:
+    player = Player().acquire("a", "x", wait_ms=60_000).welcome()
+    (acquire,) = player.frame()["operations"]
+    player.session.handle_disconnected(player.now, {"message": "gone", "retryable": True})
+    player.session.handle_abandoned(player.now, player.calls["a"])
+    # A call that the open circuit fails was never taken in, and has no number.
+    player.session.handle_abandoned(player.now, 0)
+    player.after(SECOND).session.handle_timeout(player.now)
+    player.settle().welcome()
+    asked = [operation for operation in player.frame()["operations"] if "cancel" in operation]
+    assert [it["cancel"]["target"] for it in asked] == [acquire["acquire"]["request_id"]]
+
+
+@pytest.mark.parametrize("group", [1, 2])
+def test_only_a_cluster_that_was_never_there_is_given_up_when_all_nodes_refuse(group: int) -> None:
+    player = Player("a:1", group).acquire("a", "x", wait_ms=60_000)
+    for _ in range(100):
+        player.session.handle_connect_failed(player.now, "connection refused", "refused")
+        player.after(SECOND // 2).session.handle_timeout(player.now)
+        player.settle()
+    assert ("a" in player.completed) == (group == 1)
+
+
+def test_callers_who_wait_for_a_session_wait_as_long_as_each_of_them_wants_to() -> None:
+    player = Player()
+    for caller, seconds in (("short", 1), ("long", 60)):
+        player.session.handle_open(player.now, caller, player.now + seconds * SECOND)
+    player.after(2 * SECOND).session.handle_timeout(player.now)
+    player.settle()
+    assert list(player.completed) == ["short"] and isinstance(player.completed["short"], Unavailable)
+    player.welcome()
+    assert player.completed["long"] is None

@@ -137,11 +137,25 @@ export class Engine {
     return outcome as T;
   }
 
-  async open(): Promise<void> {
+  /** Opens the session now, and not with the first request. */
+  async open({ waitsUntil, signal }: Pick<RunOptions, "waitsUntil" | "signal"> = {}): Promise<void> {
+    if (signal?.aborted) throw new Cancelled(signal.reason);
     if (this.isClosed) throw new Closed();
     const time = now();
-    const waitsUntil = time + BigInt(this.options.requestTimeoutMs) * MS;
-    await this.await((call) => this.session.handleOpen(time, call, waitsUntil), time);
+    const until = waitsUntil ?? time + BigInt(this.options.requestTimeoutMs) * MS;
+    let abort: (() => void) | undefined;
+    try {
+      await this.await((call) => {
+        abort = () => {
+          this.session.handleOpenAbandoned(call);
+          call.resolve(new Cancelled(signal?.reason));
+        };
+        signal?.addEventListener("abort", abort, { once: true });
+        this.session.handleOpen(time, call, until);
+      }, time);
+    } finally {
+      if (abort !== undefined) signal?.removeEventListener("abort", abort);
+    }
   }
 
   async close(): Promise<void> {
@@ -159,6 +173,16 @@ export class Engine {
 
   get circuit(): Circuit {
     return this.session.breaker.state;
+  }
+
+  /** Whether a node has ever answered a hello. Then it has told which group has which locks, if there are several. */
+  get wasEverOpen(): boolean {
+    return this.session.wasEverWelcome;
+  }
+
+  /** For a request that was not sent. */
+  get unavailable(): Unavailable {
+    return this.session.state.unavailable(false);
   }
 
   get isOpen(): boolean {

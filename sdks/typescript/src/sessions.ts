@@ -17,7 +17,7 @@ import type { Circuit } from "./core/pacing.js";
 import { Entry } from "./core/requests.js";
 import { Redirects, ROOT, Routes } from "./core/routes.js";
 import { Engine, type EngineOptions, type RunOptions } from "./engine.js";
-import { Closed, TimedOut, WrongGroup } from "./errors.js";
+import { Closed, TimedOut, Unavailable, WrongGroup } from "./errors.js";
 import type { Nodes } from "./following.js";
 import {
   type GroupMap,
@@ -65,8 +65,9 @@ export class Sessions {
 
   /** Asks the group that has the locks for them, and follows refusals to the group that has them by now. */
   async acquire(entry: Entry, { waitMs = 0, ...options }: RunOptions): Promise<Granted> {
+    const waitsUntil = now() + BigInt(Math.ceil(waitMs + this.options.requestTimeoutMs)) * MS;
+    if (!this.root.wasEverOpen && this.root.circuit === "closed") await this.learnFirst(waitsUntil, options.signal);
     const began = now();
-    const waitsUntil = began + BigInt(Math.ceil(waitMs + this.options.requestTimeoutMs)) * MS;
     const redirects = new Redirects(Math.random);
     let request = entry;
     let left = waitMs;
@@ -87,6 +88,20 @@ export class Sessions {
       if (waitMs > 0 && left <= 0) throw new TimedOut();
       left = Math.max(0, left);
       request = entry.again(left);
+    }
+  }
+
+  /**
+   * Opens the session in the root group if no node has answered a hello yet: the welcome tells which group has the locks.
+   * A request that is sent before would spend its wait on the way to a group that does not have them.
+   */
+  private async learnFirst(waitsUntil: bigint, signal: AbortSignal | undefined): Promise<void> {
+    try {
+      await this.root.open({ waitsUntil, signal });
+    } catch (error) {
+      // Nothing but a session was asked for.
+      if (error instanceof Unavailable) throw this.root.unavailable;
+      throw error;
     }
   }
 

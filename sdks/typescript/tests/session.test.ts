@@ -565,3 +565,16 @@ test("an open whose session has ended unseen is tried again under another id", (
   other.fail(other.sent("open").requestId, Reason.SESSION_EXISTS);
   assert.equal((other.completed.get("g") as Rejected).reason, "session_exists");
 });
+
+for (const group of [1, 2]) {
+  test(`only a cluster that was never there is given up when all nodes refuse: group ${group}`, () => {
+    const player = new Player(group).acquire("a", "x", { waitMs: 60_000n });
+    for (let round = 0; round < 100; round++) {
+      player.session.handleConnectFailed(player.now, "connection refused", "refused");
+      player.after(SECOND / 2n);
+      player.session.handleTimeout(player.now);
+      player.settle();
+    }
+    assert.equal(player.completed.has("a"), group === 1);
+  });
+}

@@ -147,18 +147,6 @@ test("a refusal by a newer map is followed to the group that has the lock", asyn
   await closeAll(client, fresh, second);
 });
 
-test("a request that comes before the first map is sent on to the group that has the lock", async (t) => {
-  const cluster = await Cluster.start(t);
-  const client = cluster.client();
-  const acquiring = client.lock("wallet", WAIT);
-  const { stream: root } = await cluster.root.welcome(cluster.welcome(1n, 2_000));
-  refuse(root, (await root.next("acquire")).requestId, 1n);
-  const { stream: second } = await cluster.second.welcome(cluster.welcome(1n, 2_000));
-  second.grant((await second.next("acquire")).requestId, "wallet", 8n);
-  assert.equal((await acquiring).token, 8n);
-  await closeAll(client, root, second);
-});
-
 test("groups that never agree refuse the request to its caller", async (t) => {
   const cluster = await Cluster.start(t);
   const { client, root } = await cluster.connect(2_000);
@@ -280,4 +268,36 @@ test("only calls for a group that no node serves fail at once, and the circuit o
   // The session in group 2 ends by its TTL, and the program is told so.
   await assert.rejects(closing, Unavailable);
   assert.throws(() => wallet.token, Lost);
+});
+
+test("a client that knows no map opens the session in the root group before it asks", async (t) => {
+  const cluster = await Cluster.start(t);
+  const client = cluster.client();
+  const acquiring = client.lock("wallet", { waitMs: 50 });
+  const { stream: root, hello } = await cluster.root.greet();
+  assert.ok(hello.case === "open");
+  // The first answer of the cluster takes longer than the caller wants to wait for the lock.
+  const early = await Promise.race([acquiring.then(String, String), sleep(100)]);
+  assert.equal(early, undefined);
+  root.answer(hello.value.requestId, { case: "open", value: cluster.welcome(1n, 2_000) });
+  const { stream: second } = await cluster.second.welcome(cluster.welcome(1n, 2_000));
+  const asked = await second.next("acquire");
+  assert.deepEqual([asked.name, asked.waitMs], ["wallet", 50n]);
+  second.grant(asked.requestId, "wallet", 8n);
+  assert.equal((await acquiring).token, 8n);
+  assert.ok(root.isSilent);
+});
+
+test("a caller that is aborted before there is a session asks for nothing", async (t) => {
+  const cluster = await Cluster.start(t);
+  const client = cluster.client();
+  const controller = new AbortController();
+  const acquiring = client.lock("orders", { ...WAIT, signal: controller.signal });
+  const { stream: root, hello } = await cluster.root.greet();
+  assert.ok(hello.case === "open");
+  controller.abort();
+  await assert.rejects(acquiring, Cancelled);
+  root.answer(hello.value.requestId, { case: "open", value: cluster.welcome(1n, 2_000) });
+  await client.connect();
+  assert.ok(root.isSilent);
 });

@@ -219,6 +219,11 @@ func (s *Session) HandleAbandoned(now Time, number uint64) {
 	}
 }
 
+// HandleOpenAbandoned is for an opener that is gone.
+func (s *Session) HandleOpenAbandoned(caller *Call) {
+	s.openers = slices.DeleteFunc(s.openers, func(e *entry) bool { return e.caller == caller })
+}
+
 // HandleClose ends the session.
 func (s *Session) HandleClose(now Time, caller *Call) {
 	caller.WaitsUntil = now.Add(closingPatience)
@@ -376,9 +381,7 @@ func (s *Session) HandleTimeout(now Time) {
 		s.finish()
 		return
 	}
-	if slices.ContainsFunc(s.openers, func(e *entry) bool { return e.caller.WaitsUntil <= now }) {
-		s.tellOpeners(failed(s.state.unavailable(true)))
-	}
+	s.letOpenersGo(now)
 	s.state.letCallersGo(now)
 	s.state.checkWatched(now)
 	switch {
@@ -464,10 +467,10 @@ func (s *Session) connectIfNeeded(now Time) {
 }
 
 func (s *Session) onWelcome(now Time, welcome *pb.OpenSessionResponse) {
-	s.output(Opened{Address: s.address, IsResumed: s.state.isOpen()})
 	if told := parseGroupMap(welcome.GetMap()); told != nil && !IsPlanted(IgnoreMap) {
 		s.output(MapTold{told})
 	}
+	s.output(Opened{Address: s.address, IsResumed: s.state.isOpen()})
 	s.state.backoff.reset()
 	s.breaker.handleSuccess()
 	s.isOnlyRefused = false
@@ -489,6 +492,19 @@ func (s *Session) onWelcome(now Time, welcome *pb.OpenSessionResponse) {
 	}
 	s.endpoints.learn(welcome.GetEndpoints())
 	s.tellOpeners(Outcome{})
+}
+
+// letOpenersGo tells the openers who have waited as long as they wanted to.
+func (s *Session) letOpenersGo(now Time) {
+	openers := s.openers
+	s.openers = nil
+	for _, e := range openers {
+		if e.caller.WaitsUntil <= now {
+			s.state.complete(e, failed(s.state.unavailable(true)))
+		} else {
+			s.openers = append(s.openers, e)
+		}
+	}
 }
 
 func (s *Session) tellOpeners(outcome Outcome) {

@@ -38,7 +38,7 @@ type Config struct {
 // Engine runs the session of a client in one group.
 type Engine struct {
 	config Config
-	// mapTold is called with the map of a welcome, under the engine's lock.
+	// mapTold is called with the map of a welcome, or nil if it has told none, under the engine's lock.
 	mapTold func(*core.GroupMap)
 	// base ends with the engine.
 	base context.Context
@@ -70,7 +70,9 @@ func newEngine(config Config, newSessionID func() string, mapTold func(*core.Gro
 
 // Options of a request.
 type Options struct {
-	Wait     time.Duration
+	Wait time.Duration
+	// Until bounds the call, however many groups are asked; 0: for the wait and one request timeout.
+	Until    core.Time
 	Renews   time.Duration
 	OnQueued func(position uint64)
 }
@@ -87,7 +89,11 @@ func (e *Engine) Run(ctx context.Context, request core.Request, options Options)
 		OnQueued: options.OnQueued,
 		Resolve:  func(outcome core.Outcome) { done <- outcome },
 	}
-	number, failure := e.start(request, call, options.Wait)
+	call.WaitsUntil = options.Until
+	if call.WaitsUntil == 0 {
+		call.WaitsUntil = e.deadline(options.Wait)
+	}
+	number, failure := e.start(request, call)
 	if failure != nil {
 		return core.Outcome{Failure: failure}, true
 	}
@@ -106,7 +112,12 @@ func (e *Engine) Run(ctx context.Context, request core.Request, options Options)
 	}
 }
 
-func (e *Engine) start(request core.Request, call *core.Call, wait time.Duration) (uint64, *core.Failure) {
+// deadline returns until when the caller of a request that is made now waits for its outcome.
+func (e *Engine) deadline(wait time.Duration) core.Time {
+	return clock.Now().Add(wait + e.config.RequestTimeout)
+}
+
+func (e *Engine) start(request core.Request, call *core.Call) (uint64, *core.Failure) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.isClosed {
@@ -118,7 +129,6 @@ func (e *Engine) start(request core.Request, call *core.Call, wait time.Duration
 	}
 	now := clock.Now()
 	e.noteIdle(now)
-	call.WaitsUntil = now.Add(wait + e.config.RequestTimeout)
 	number := e.session.HandleRequest(now, request, call)
 	e.pump(now)
 	return number, nil
@@ -126,8 +136,12 @@ func (e *Engine) start(request core.Request, call *core.Call, wait time.Duration
 
 // Open opens the session now. The second value is false if the context ended first.
 func (e *Engine) Open(ctx context.Context) (core.Outcome, bool) {
+	return e.openUntil(ctx, e.deadline(0))
+}
+
+func (e *Engine) openUntil(ctx context.Context, deadline core.Time) (core.Outcome, bool) {
 	return e.wait(ctx, func(now core.Time, call *core.Call) {
-		call.WaitsUntil = now.Add(e.config.RequestTimeout)
+		call.WaitsUntil = deadline
 		e.session.HandleOpen(now, call)
 	}, false)
 }
@@ -157,6 +171,9 @@ func (e *Engine) wait(
 	case outcome := <-done:
 		return outcome, true
 	case <-ctx.Done():
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.session.HandleOpenAbandoned(call)
 		return core.Outcome{}, false
 	}
 }
@@ -315,6 +332,8 @@ func (e *Engine) carryOut(output core.Output) {
 			e.stream = nil
 		}
 	case core.Opened:
+		// The map, if there is one, has been told before.
+		e.mapTold(nil)
 		e.config.Log.Debug("a node serves the session", "node", output.Address, "resumed", output.IsResumed)
 	case core.MapTold:
 		e.mapTold(output.Map)

@@ -27,6 +27,8 @@ type Sessions struct {
 	// mu is taken under the lock of an engine, and never the other way round.
 	mu     sync.Mutex
 	routes core.Routes
+	// isWelcome: a node has answered a hello, and has told whether there are several groups.
+	isWelcome bool
 	// hasRisen is closed when the epoch of the map has risen; nil until a request waits for that.
 	hasRisen chan struct{}
 	others   map[uint32]*Engine
@@ -49,7 +51,14 @@ func (s *Sessions) Root() *Engine { return s.root }
 func (s *Sessions) Acquire(
 	ctx context.Context, request core.Request, options Options,
 ) (core.Outcome, *Engine, bool) {
-	began, wait := clock.Now(), options.Wait
+	wait := options.Wait
+	options.Until = s.root.deadline(wait)
+	if !s.hasLearned() && s.root.Circuit() == core.CircuitClosed {
+		if outcome, isComplete := s.learnFirst(ctx, options.Until); !isComplete || outcome.Failure != nil {
+			return outcome, s.root, isComplete
+		}
+	}
+	began := clock.Now()
 	redirects := core.NewRedirects(mathrand.Float64)
 	for {
 		group, failure := s.groupOf(request)
@@ -65,19 +74,44 @@ func (s *Sessions) Acquire(
 			return outcome, session, isComplete
 		}
 		redirect := s.redirect(redirects, session, outcome.Failure, request, group)
+		ends := options.Until
+		if wait > 0 {
+			ends = began.Add(wait)
+		}
+		redirect.Pause = min(redirect.Pause, max(0, time.Duration(ends-clock.Now())))
 		if redirect.IsOver {
 			return outcome, session, true
 		}
 		if !s.pause(ctx, redirect) {
 			return core.Outcome{}, session, false
 		}
+		now := clock.Now()
 		if wait > 0 {
-			if options.Wait = wait - time.Duration(clock.Now()-began); options.Wait <= 0 {
+			if options.Wait = wait - time.Duration(now-began); options.Wait <= 0 {
 				return core.Outcome{Failure: &core.Failure{Kind: core.TimedOut}}, session, true
 			}
 			request = core.WithWait(request, options.Wait)
 		}
+		if options.Until <= now {
+			return outcome, session, true
+		}
 	}
+}
+
+// learnFirst opens the session in the root group, whose welcome tells where each lock is. A request that is sent before
+// would spend its wait on the way to a group that does not have the lock.
+func (s *Sessions) learnFirst(ctx context.Context, deadline core.Time) (core.Outcome, bool) {
+	if ctx.Err() != nil {
+		return core.Outcome{}, false
+	}
+	outcome, isComplete := s.root.openUntil(ctx, deadline)
+	if failure := outcome.Failure; failure != nil && failure.Kind == core.Unavailable {
+		// Nothing but a session was asked for.
+		unsent := *failure
+		unsent.MayHaveHappened = false
+		outcome.Failure = &unsent
+	}
+	return outcome, isComplete
 }
 
 // Status reads a lock. It opens no session in another group than the root group: if there is none, it calls a node.
@@ -133,14 +167,21 @@ func (s *Sessions) Circuit() core.Circuit {
 	return worst
 }
 
-// learn is called with the map of a welcome.
+// learn is called for each welcome, with its map, or with nil.
 func (s *Sessions) learn(told *core.GroupMap) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.isWelcome = true
 	if s.routes.Learn(told) && s.hasRisen != nil {
 		close(s.hasRisen)
 		s.hasRisen = nil
 	}
+}
+
+func (s *Sessions) hasLearned() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.isWelcome
 }
 
 func (s *Sessions) groupOf(request core.Request) (uint32, *core.Failure) {

@@ -48,7 +48,7 @@ _FOR_EVER = 1 << 62
 class Call:
     """A request of a program, until it has its outcome."""
 
-    __slots__ = ("_done", "engine", "number", "on_done", "on_queued", "outcome", "routed")
+    __slots__ = ("_done", "number", "on_done", "on_queued", "outcome")
 
     def __init__(
         self,
@@ -56,9 +56,6 @@ class Call:
         on_queued: Optional[Callable[[int], None]] = None,
     ) -> None:
         self.number = 0
-        #: The session that was asked last, and what follows a refusal to another one; of requests for new locks.
-        self.engine: Optional[Engine] = None
-        self.routed: Any = None
         self.outcome: Any = None
         self.on_done = on_done
         self.on_queued = on_queued
@@ -73,7 +70,7 @@ class Call:
 
     def wait(self) -> Any:
         """The outcome. Errors are raised."""
-        self._done.acquire()
+        self.await_outcome()
         return self.result()
 
     def await_outcome(self) -> Any:
@@ -146,21 +143,26 @@ class Engine:
                 return call
             self._note_idle(session, now)
             entry.caller = call
-            entry.waits_until = now + min(int(wait * 1000) * MS + self._options.request_timeout, _FOR_EVER)
+            entry.waits_until = entry.waits_until or self.deadline(wait)
             call.number = session.handle_request(now, entry)
             self._pump(session, now)
         return call
 
-    def open(self, call: Call) -> Call:
+    def open(self, call: Call, deadline: Optional[int] = None) -> Call:
+        """Opens the session now, and not with the first request."""
         with self._lock:
             session, now = self._running(), _clock.now()
-            session.handle_open(now, call, now + self._options.request_timeout)
+            session.handle_open(now, call, self.deadline(0) if deadline is None else deadline)
             self._pump(session, now)
         return call
 
-    def run(self, entry: Entry, wait: float = 0.0, on_queued: Optional[Callable[[int], None]] = None) -> Any:
+    def deadline(self, wait: float) -> int:
+        """Until when a caller waits for the outcome of a request that is made now."""
+        return _clock.now() + min(int(wait * 1000) * MS + self._options.request_timeout, _FOR_EVER)
+
+    def run(self, entry: Entry, wait: float = 0.0, call: Optional[Call] = None) -> Any:
         """Sends a request, and waits for its outcome. A caller that is interrupted leaves nothing behind."""
-        call = self.start(entry, wait, Call(on_queued=on_queued))
+        call = self.start(entry, wait, call or Call())
         try:
             return call.wait()
         except BaseException as error:
@@ -177,7 +179,7 @@ class Engine:
         with self._lock:
             if self._session is not None:
                 now = _clock.now()
-                self._session.handle_abandoned(now, call.number)
+                self._session.handle_abandoned(now, call.number, call)
                 self._pump(self._session, now)
 
     def drop(self, hold: Hold, epoch: Epoch) -> None:
@@ -371,7 +373,11 @@ class Engine:
             elif isinstance(output, Connect):
                 self._dial_number += 1
                 arguments = (self.epoch, self._dial_number, output.address)
-                threading.Thread(target=self._dial, args=arguments, name="holdfast-dial", daemon=True).start()
+                try:
+                    threading.Thread(target=self._dial, args=arguments, name="holdfast-dial", daemon=True).start()
+                except RuntimeError as error:
+                    # The process has as many threads as it may have. The session tries again after a pause.
+                    session.handle_connect_failed(now, str(error), "not_made")
             elif isinstance(output, Disconnect):
                 self._dial_number += 1
                 if self._connection is not None:

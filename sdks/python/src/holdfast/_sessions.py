@@ -1,15 +1,16 @@
 """The sessions of a client: one in the root group, and one in each other group of the cluster whose locks it uses.
 
 Each is an `Engine`, with a thread, a connection, a lease and a leader of its own. So nothing that happens to one group
-reaches the sessions in others. The first request opens the session in the root group. Its welcome tells which group has
-which locks; the cluster of one group tells nothing, and then there is no other session. A session in another group is
-opened by the first request for a lock of that group.
+reaches the sessions in others. The first request opens the session in the root group before it is sent. The welcome
+tells which group has which locks; the cluster of one group tells nothing, and then there is no other session. A session
+in another group is opened by the first request for a lock of that group.
 
 What is decided about groups is in `_core.groups`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import secrets
@@ -17,7 +18,7 @@ import sys
 import threading
 import time
 import weakref
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from . import _clock
 from ._core.endpoints import Endpoints
@@ -63,70 +64,84 @@ class Sessions:
         self._lock = threading.Lock()
         self._others: Dict[int, Engine] = {}
         self._routes = Routes()
-        self._routes_changed = threading.Condition()
+        #: Callers who wait for a map with this epoch.
+        self._learners: Dict[Callable[[], None], int] = {}
         #: A node has answered a hello, and has told no map.
         self._is_one_group = False
 
     def _learn(self, told: Optional[GroupMap]) -> None:
-        with self._routes_changed:
+        """A session calls it under its engine's lock. So nothing here takes that of an engine while it has this one."""
+        with self._lock:
             if told is not None:
                 self._routes.learn(told)
-                self._routes_changed.notify_all()
             self._is_one_group = self._routes.map is None
+            told_now = [tell for tell, epoch in self._learners.items() if epoch <= self._routes.epoch]
+        for tell in told_now:
+            tell()
 
     # Requests for new locks.
 
-    def start(self, entry: Entry, wait: float, call: Call) -> Call:
-        """Asks the group that owns the locks. The call has its outcome later, and the session that has the locks."""
-        if self._traceparent is not None and not entry.fields.get("traceparent"):
-            entry.fields["traceparent"] = self._traceparent() or None
-        if self._is_one_group:
-            call.engine = self.root
-            return self.root.start(entry, wait, call)
-        call.routed = RoutedRequest(self, entry, wait, call)
-        call.routed.send()
-        return call
-
     def acquire(
-        self, entry: Entry, wait: float, on_queued: Optional[Callable[[int], None]] = None
+        self,
+        entry: Entry,
+        wait: float,
+        on_queued: Optional[Callable[[int], None]] = None,
+        new_call: Callable[[], Call] = Call,
     ) -> Tuple[Engine, List[Hold]]:
         """Sends a request, and waits for its outcome. A caller that is interrupted leaves nothing behind."""
-        call = self.start(entry, wait, Call(on_queued=on_queued))
-        try:
-            return holds_of(call, call.wait())
-        except BaseException as error:
-            self.give_up(entry, call, error)
-            raise
+        acquisition = Acquisition(self, entry, wait)
+        if acquisition.needs_root_session:
+            call = new_call()
+            try:
+                acquisition.root_session_opened(self.root.open(call, acquisition.deadline).await_outcome())
+            except BaseException:
+                self.root.abandon(call)
+                raise
+        while True:
+            engine, request, left = acquisition.next_try()
+            call = new_call()
+            call.on_queued = on_queued
+            try:
+                return engine, engine.run(request, left, call)
+            except Rejected as refusal:
+                redirect = acquisition.redirect(engine, refusal)
+                if redirect is None:
+                    raise
+            self._await_redirect(redirect)
 
-    def give_up(self, entry: Entry, call: Call, error: BaseException) -> None:
-        """The caller stops waiting. If the request may still be granted, it is cancelled."""
-        if error is not call.outcome or isinstance(error, Unavailable):
-            self.abandon(call)
-
-    def abandon(self, call: Call) -> None:
-        if call.routed is not None:
-            call.routed.abandon()
-        elif call.engine is not None:
-            call.engine.abandon(call)
-
-    def owner_of(self, entry: Entry) -> int:
-        return self._routes.group_of(entry)
-
-    def redirect(self, redirects: Redirects, refusal: Rejected, entry: Entry, asked: int) -> Optional[Redirect]:
-        routes = self._routes
-        try:
-            owner = routes.group_of(entry)
-        except Rejected:
-            # The locks are in several groups by now, which the next try finds out.
-            return Redirect()
-        return redirects.next(refusal, asked, owner, routes.epoch)
-
-    def await_redirect(self, redirect: Redirect) -> None:
+    def _await_redirect(self, redirect: Redirect) -> None:
         if not redirect.map_epoch:
             time.sleep(redirect.pause / MS / 1000)
             return
-        with self._routes_changed:
-            self._routes_changed.wait_for(lambda: self._routes.epoch >= redirect.map_epoch, redirect.pause / MS / 1000)
+        learned = threading.Event()
+        with self.when_learned(redirect.map_epoch, learned.set):
+            learned.wait(redirect.pause / MS / 1000)
+
+    @contextlib.contextmanager
+    def when_learned(self, epoch: int, tell: Callable[[], None]) -> Iterator[None]:
+        """Calls back, in any thread, when the map has this epoch or a higher one. It must not block."""
+        with self._lock:
+            self._learners[tell] = epoch
+            is_known = self._routes.epoch >= epoch
+        if is_known:
+            tell()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._learners.pop(tell, None)
+
+    @property
+    def routes(self) -> Routes:
+        return self._routes
+
+    @property
+    def is_one_group(self) -> bool:
+        return self._is_one_group
+
+    def add_traceparent(self, entry: Entry) -> None:
+        if self._traceparent is not None and not entry.fields.get("traceparent"):
+            entry.fields["traceparent"] = self._traceparent() or None
 
     def engine_in(self, group: int) -> Engine:
         """Its session is opened by its first request."""
@@ -176,70 +191,68 @@ class Sessions:
         self._begin_epoch()
 
 
-class RoutedRequest:
-    """A request for new locks that follows refusals to the group that owns the locks.
+class Acquisition:
+    """A request for new locks, and its tries in the groups that it is sent to.
 
-    Lock order: this lock, then that of an engine. An engine's thread calls `_answered`, which takes no lock.
+    It decides, and waits for nothing: its caller does, in a thread or in a task of the program. So a request that is
+    refused costs no thread of its own, and no session waits for it.
     """
 
-    def __init__(self, sessions: Sessions, entry: Entry, wait: float, call: Call) -> None:
-        self._sessions, self._entry, self._wait, self._call = sessions, entry, wait, call
-        self._until = _clock.now() + int(wait * 1000) * MS
+    def __init__(self, sessions: Sessions, entry: Entry, wait: float) -> None:
+        sessions.add_traceparent(entry)
+        self._sessions, self._entry, self._wait = sessions, entry, int(wait * 1000) * MS
+        #: However many groups are asked.
+        self.deadline = sessions.root.deadline(wait)
+        entry.waits_until = self.deadline
+        self._wait_ends: Optional[int] = None
         self._redirects = Redirects(random.Random())
-        self._lock = threading.Lock()
-        self._try: Optional[Call] = None
-        self._is_abandoned = False
+        self._refusal: Optional[Rejected] = None
 
-    def send(self) -> None:
-        with self._lock:
-            if self._is_abandoned:
-                # No caller waits any more.
-                return
-            try:
-                engine = self._sessions.engine_in(self._sessions.owner_of(self._entry))
-                entry, wait = self._next_try()
-                self._try = Call(self._answered, self._call.on_queued)
-                self._call.engine = self._try.engine = engine
-                engine.start(entry, wait, self._try)
-            except Exception as error:
-                self._call.resolve(error)
+    @property
+    def needs_root_session(self) -> bool:
+        """Its welcome tells which group has the locks. While no node serves, the request fails at once."""
+        return not self._sessions.has_learned and self._sessions.root.circuit == "closed"
 
-    def _next_try(self) -> Tuple[Entry, float]:
-        """The request for the group that is asked next: another session gives it an id of its own."""
-        if self._try is None:
-            return self._entry, self._wait
-        left = max(0, self._until - _clock.now()) // MS
+    def root_session_opened(self, outcome: Any) -> None:
+        if isinstance(outcome, Unavailable):
+            # Nothing but a session was asked for.
+            raise Unavailable(outcome.args[0], may_have_happened=False)
+        if isinstance(outcome, BaseException):
+            raise outcome
+
+    def next_try(self) -> Tuple[Engine, Entry, float]:
+        """The session to ask next, the request, and how long it is to wait."""
+        sessions, now = self._sessions, _clock.now()
+        engine = sessions.engine_in(sessions.routes.group_of(self._entry))
+        if self._wait_ends is None:
+            self._wait_ends = now + self._wait
+            return engine, self._entry, self._wait / MS / 1000
+        left = max(0, self._wait_ends - now) // MS
         if self._wait and not left:
             raise TimedOut()
+        if self._refusal is not None and self.deadline <= now:
+            raise self._refusal
+        # Another session gives it an id of its own.
         fields = {**self._entry.fields, "wait_ms": left}
-        return Entry(self._entry.kind, fields, renews=self._entry.renews), left / 1000
+        request = Entry(self._entry.kind, fields, renews=self._entry.renews, waits_until=self.deadline)
+        return engine, request, left / 1000
 
-    def _answered(self, answered: Call) -> None:
-        refusal, engine = answered.outcome, answered.engine
-        redirect = None
-        if isinstance(refusal, Rejected) and engine is not None:
-            redirect = self._sessions.redirect(self._redirects, refusal, self._entry, engine.group)
+    def redirect(self, asked: Engine, refusal: Rejected) -> Optional[Redirect]:
+        """When it is tried again; `None` if the caller gets the refusal."""
+        self._refusal = refusal
+        routes, now = self._sessions.routes, _clock.now()
+        if self._sessions.is_one_group or self.deadline <= now:
+            return None
+        try:
+            owner = routes.group_of(self._entry)
+        except Rejected:
+            # The locks are in several groups by now, which the next try finds out.
+            return Redirect()
+        redirect = self._redirects.next(refusal, asked.group, owner, routes.epoch)
         if redirect is None:
-            self._call.resolve(answered.outcome)
-            return
-        # This is the thread of the session that refused.
-        threading.Thread(target=self._follow, args=(redirect,), name="holdfast-redirect", daemon=True).start()
-
-    def _follow(self, redirect: Redirect) -> None:
-        self._sessions.await_redirect(redirect)
-        self.send()
-
-    def abandon(self) -> None:
-        with self._lock:
-            self._is_abandoned = True
-            if self._try is not None and self._try.engine is not None:
-                self._try.engine.abandon(self._try)
-
-
-def holds_of(call: Call, holds: List[Hold]) -> Tuple[Engine, List[Hold]]:
-    """With the session that has them."""
-    assert call.engine is not None
-    return call.engine, holds
+            return None
+        ends = self._wait_ends if self._wait and self._wait_ends is not None else self.deadline
+        return redirect._replace(pause=min(redirect.pause, max(0, ends - now)))
 
 
 def outcome_of_close(outcomes: List[Any]) -> None:

@@ -10,13 +10,15 @@ from types import TracebackType
 from typing import Any, Awaitable, Callable, Dict, Iterable, List, Optional, Tuple, Type, TypeVar, Union
 
 from ._async_feed import AsyncFeed
+from ._core.groups import Redirect
 from ._core.hold import Hold
+from ._core.lease import MS
 from ._core.requests import Entry
 from ._engine import Call, Engine
 from ._guards import HeldAll, HeldLock, outcome_of_all
 from ._owner import default_owner, settings_of
 from ._security import Credential, Security
-from ._sessions import Sessions, holds_of, outcome_of_close
+from ._sessions import Acquisition, Sessions, outcome_of_close
 from ._status import Status
 from ._terms import WAIT_MAX, Metadata, Terms, check_name, metadata_bytes, mode_of, name_from, next_actor
 from .errors import Busy, Lost, Rejected, TimedOut
@@ -61,36 +63,68 @@ async def _outcome_of(start: Callable[[Call], Call]) -> Call:
 
 
 async def _ask(
-    sessions: Union[Engine, Sessions], entry: Entry, wait: float, on_queued: Optional[Callable[[int], None]]
-) -> Call:
+    engine: Engine, entry: Entry, wait: float = 0.0, on_queued: Optional[Callable[[int], None]] = None
+) -> Any:
     """Sends a request, and waits for its outcome. A task that is cancelled leaves nothing behind."""
     started: List[Call] = []
 
     def start(call: Call) -> Call:
         started.append(call)
         call.on_queued = on_queued
-        return sessions.start(entry, wait, call)
+        return engine.start(entry, wait, call)
 
     try:
-        call = await _outcome_of(start)
-        call.result()
-        return call
+        return (await _outcome_of(start)).result()
     except BaseException as error:
         if started:
-            sessions.give_up(entry, started[0], error)
+            engine.give_up(entry, started[0], error)
         raise
-
-
-async def _run(engine: Engine, entry: Entry, wait: float = 0.0) -> Any:
-    """Asks a session for something that is not about new locks."""
-    return (await _ask(engine, entry, wait, None)).outcome
 
 
 async def _acquire(
     sessions: Sessions, entry: Entry, wait: float, on_queued: Optional[Callable[[int], None]] = None
 ) -> Tuple[Engine, List[Hold]]:
-    call = await _ask(sessions, entry, wait, on_queued)
-    return holds_of(call, call.outcome)
+    acquisition = Acquisition(sessions, entry, wait)
+    if acquisition.needs_root_session:
+        acquisition.root_session_opened(await _opening(sessions.root, acquisition.deadline))
+    while True:
+        engine, request, left = acquisition.next_try()
+        try:
+            return engine, await _ask(engine, request, left, on_queued)
+        except Rejected as refusal:
+            redirect = acquisition.redirect(engine, refusal)
+            if redirect is None:
+                raise
+        await _await_redirect(sessions, redirect)
+
+
+async def _opening(root: Engine, deadline: int) -> Any:
+    started: List[Call] = []
+
+    def start(call: Call) -> Call:
+        started.append(call)
+        return root.open(call, deadline)
+
+    try:
+        return (await _outcome_of(start)).outcome
+    except BaseException:
+        for call in started:
+            root.abandon(call)
+        raise
+
+
+async def _await_redirect(sessions: Sessions, redirect: Redirect) -> None:
+    pause = redirect.pause / MS / 1000
+    if not redirect.map_epoch:
+        await asyncio.sleep(pause)
+        return
+    loop, learned = asyncio.get_running_loop(), asyncio.Event()
+    with sessions.when_learned(redirect.map_epoch, lambda: _call_soon(loop, learned.set)):
+        try:
+            await asyncio.wait_for(learned.wait(), pause)
+        except asyncio.TimeoutError:
+            # It is tried by the map that there is.
+            pass
 
 
 class AsyncClient:
@@ -186,7 +220,7 @@ class AsyncClient:
         engine = self._sessions.session_of(name)
         if engine is not None:
             try:
-                return Status(await _run(engine, Entry("status", {"name": name})))
+                return Status(await _ask(engine, Entry("status", {"name": name})))
             except Rejected as refusal:
                 if refusal.reason != "wrong_group":
                     raise
@@ -215,13 +249,13 @@ class AsyncGuard(HeldLock):
 
     async def release(self) -> str:
         entries = self._release_entries()
-        return str(await _run(self._engine, entries[0])) if entries else "already_released"
+        return str(await _ask(self._engine, entries[0])) if entries else "already_released"
 
     async def renew(self, ttl: Optional[float] = None) -> None:
         """Starts the hold's own TTL again. A hold without one needs no renewal."""
         self.check()
         fields = {"ttl_ms": None if ttl is None else int(ttl * 1000)}
-        await _run(self._engine, Entry("renew", fields, hold=self._hold))
+        await _ask(self._engine, Entry("renew", fields, hold=self._hold))
 
     async def convert_to_shared(self) -> None:
         await self._convert(2, 0.0)
@@ -232,16 +266,16 @@ class AsyncGuard(HeldLock):
     async def _convert(self, mode: int, wait: float) -> None:
         self.check()
         fields = {"mode": mode, "wait_ms": int(wait * 1000), "policy": 1}
-        await _run(self._engine, Entry("convert", fields, hold=self._hold), wait)
+        await _ask(self._engine, Entry("convert", fields, hold=self._hold), wait)
 
     async def proclaim(self, metadata: Metadata) -> None:
         self.check()
-        await _run(self._engine, Entry("proclaim", {"metadata": metadata_bytes(metadata)}, hold=self._hold))
+        await _ask(self._engine, Entry("proclaim", {"metadata": metadata_bytes(metadata)}, hold=self._hold))
 
     async def transfer(self, public_session_id: str) -> int:
         self.check()
         entry = Entry("transfer", {"to_public_session_id": public_session_id}, hold=self._hold)
-        return int(await _run(self._engine, entry))
+        return int(await _ask(self._engine, entry))
 
     async def wait_lost(self) -> str:
         """Waits until the lock is lost, and returns the reason."""
@@ -252,7 +286,7 @@ class AsyncGuardAll(HeldAll):
     """Several held locks."""
 
     async def release(self) -> List[str]:
-        releases = [_run(self._engine, entry) for entry in self._release_entries()]
+        releases = [_ask(self._engine, entry) for entry in self._release_entries()]
         return outcome_of_all(await asyncio.gather(*releases, return_exceptions=True))
 
     async def wait_lost(self) -> str:

@@ -20,7 +20,6 @@ from typing import Any, Callable, Optional
 
 from ._core.requests import Entry
 from ._engine import Call
-from ._sessions import holds_of
 from ._terms import WAIT_MAX, Metadata, Terms, next_actor
 from .client import Client, Leadership
 from .errors import Closed, HoldfastError, Lost
@@ -93,16 +92,13 @@ class Elected:
 
     def _campaign(self) -> Optional[Leadership]:
         """`None` if it is to stop."""
-        sessions = self._client._sessions
-        self._changed.clear()
         terms = Terms(wait=WAIT_MAX, metadata=self._value)
         entry: Entry = terms.acquire(self._name, 1, 0, False, next_actor())
-        call = sessions.start(entry, terms.wait, Call(on_done=lambda _: self._changed.set()))
-        self._changed.wait()
-        if self._stops.is_set():
-            sessions.abandon(call)
+        try:
+            held = self._client._sessions.acquire(entry, terms.wait, new_call=lambda: _Campaign(self))
+        except _Stopped:
             return None
-        return Leadership(*holds_of(call, call.result()))
+        return Leadership(*held)
 
     def _lead(self, leadership: Leadership) -> None:
         self._changed.clear()
@@ -126,3 +122,25 @@ class Elected:
                 return False
             switch()
             return True
+
+
+class _Stopped(Exception):
+    pass
+
+
+class _Campaign(Call):
+    """A call whose caller also stops waiting when the scheduler is to end."""
+
+    __slots__ = ("_elected",)
+
+    def __init__(self, elected: Elected) -> None:
+        super().__init__(on_done=lambda _: elected._changed.set())
+        self._elected = elected
+        elected._changed.clear()
+
+    def await_outcome(self) -> Any:
+        if not self._elected._stops.is_set():
+            self._elected._changed.wait()
+        if self._elected._stops.is_set():
+            raise _Stopped
+        return self.outcome

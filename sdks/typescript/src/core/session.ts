@@ -22,6 +22,7 @@ import type { Endpoints } from "./endpoints.js";
 import { earliest, larger, MS, smaller } from "./lease.js";
 import { Breaker } from "./pacing.js";
 import { Entry } from "./requests.js";
+import { ROOT } from "./routes.js";
 import { type Hello, type Output, type Settings, State } from "./state.js";
 
 /** Within this time a node has to answer the hello, or the next one is asked. */
@@ -88,11 +89,18 @@ export class Session {
     this.span = smaller(settings.ttlMs, settings.lingerMs ?? settings.ttlMs) * MS;
     this.state = new State(newSessionId(), group, this.span, random);
     this.denials = new Denials(settings.ttlMs * MS);
-    this.refusedSince = now;
+    // A cluster that has told of another group was there.
+    this.wasEverOpen = group !== ROOT;
+    this.refusedSince = this.wasEverOpen ? undefined : now;
   }
 
   get outputs(): Output[] {
     return this.state.outputs;
+  }
+
+  /** Whether a node has ever answered a hello of the client. */
+  get wasEverWelcome(): boolean {
+    return this.wasEverOpen;
   }
 
   get isFinished(): boolean {
@@ -130,6 +138,11 @@ export class Session {
     const call = this.state.ask(entry);
     this.connectIfNeeded(now);
     return call;
+  }
+
+  /** A caller who only waits for a session is gone. */
+  handleOpenAbandoned(caller: object): void {
+    this.openers = this.openers.filter((entry) => entry.caller !== caller);
   }
 
   handleAbandoned(now: bigint, call: bigint): void {
@@ -254,7 +267,9 @@ export class Session {
       this.finish();
       return;
     }
-    if (this.openers.some((entry) => entry.waitsUntil <= now)) this.tellOpeners(this.state.unavailable(true));
+    const overdue = this.openers.filter((entry) => entry.waitsUntil <= now);
+    this.openers = this.openers.filter((entry) => entry.waitsUntil > now);
+    for (const entry of overdue) this.state.complete(entry, this.state.unavailable(true));
     this.state.letCallersGo(now);
     this.state.checkWatched(now);
     if (this.link === "paused" && this.until <= now) {

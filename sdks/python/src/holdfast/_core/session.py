@@ -72,10 +72,11 @@ class Session:
         self._unhelpful: Optional[str] = None
         #: Callers who wait for a session, and ask for nothing else.
         self._openers: List[Entry] = []
-        self._was_ever_open = False
+        #: A cluster that has told of another group was there.
+        self._was_ever_open = group != ROOT
         self._denials = Denials(ttl_ms * MS)
         #: When the first try began, as long as all that the nodes ever did was to refuse the connection.
-        self._refused_since: Optional[int] = now
+        self._refused_since: Optional[int] = None if self._was_ever_open else now
         self._closing_until: Optional[int] = None
 
     @property
@@ -115,8 +116,10 @@ class Session:
         self._connect_if_needed(now)
         return call
 
-    def handle_abandoned(self, now: int, call: int) -> None:
+    def handle_abandoned(self, now: int, call: int, caller: Any = None) -> None:
+        """The caller of a request, or one who only waits for a session, is gone."""
         if not self.is_finished:
+            self._openers = [entry for entry in self._openers if caller is None or entry.caller is not caller]
             self.state.abandon(call)
             self._connect_if_needed(now)
 
@@ -218,8 +221,10 @@ class Session:
     def handle_timeout(self, now: int) -> None:
         if self._closing_until is not None and self._closing_until <= now:
             return self._finish()
-        if any(entry.waits_until <= now for entry in self._openers):
-            self._tell_openers(self.state.unavailable(True))
+        overdue = [entry for entry in self._openers if entry.waits_until <= now]
+        self._openers = [entry for entry in self._openers if entry.waits_until > now]
+        for entry in overdue:
+            self.state.complete(entry, self.state.unavailable(True))
         self.state.let_callers_go(now)
         self.state.check_watched(now)
         if self._link == "paused" and self._until <= now:

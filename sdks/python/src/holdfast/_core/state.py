@@ -213,6 +213,9 @@ class State:
 
     def abandon(self, call: int) -> None:
         """The caller of an acquire or a convert is gone. What was granted meanwhile is released."""
+        if call == 0:
+            # The session was never asked. Its own requests have that number.
+            return
         entry_id = self.requests.find_call(call)
         entry = None if entry_id is None else self.requests.get(entry_id)
         if entry_id is None or entry is None:

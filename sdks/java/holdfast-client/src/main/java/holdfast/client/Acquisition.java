@@ -8,6 +8,7 @@ import holdfast.client.core.Request;
 import holdfast.client.errors.CancelledException;
 import holdfast.client.errors.HoldfastException;
 import holdfast.client.errors.TimedOutException;
+import holdfast.client.errors.UnavailableException;
 import holdfast.v1.Failure;
 import java.time.Duration;
 import java.util.List;
@@ -26,9 +27,12 @@ final class Acquisition {
   private final Sessions sessions;
   private final Request request;
   private final LongConsumer onQueued;
-  private final long began = Clock.now();
   private final long waitMs;
   private final long waitsUntil;
+
+  /** When it was sent for the first time. */
+  private long began;
+
   private Redirects redirects;
   private boolean isAbandoned;
 
@@ -37,12 +41,15 @@ final class Acquisition {
 
   private Call call;
 
+  /** Until the client knows what groups there are. */
+  private Call opening;
+
   Acquisition(Sessions sessions, Request request, Duration wait, LongConsumer onQueued) {
     this.sessions = sessions;
     this.request = request;
     this.onQueued = onQueued;
     this.waitMs = wait.toMillis();
-    this.waitsUntil = sessions.root().waitsUntil(began, wait);
+    this.waitsUntil = sessions.root().waitsUntil(Clock.now(), wait);
   }
 
   /** The session that has the holds. */
@@ -53,6 +60,11 @@ final class Acquisition {
   /** Waits for the outcome. A caller that is interrupted leaves nothing. */
   Outcome await() throws InterruptedException {
     try {
+      Call first = learnFirst(null);
+      Outcome opened = first == null ? Outcome.done() : first.await();
+      if (opened.error() != null) {
+        return unsent(opened);
+      }
       while (true) {
         Outcome outcome = send(null).await();
         CompletableFuture<Void> again = again(outcome);
@@ -69,25 +81,63 @@ final class Acquisition {
     }
   }
 
-  /** Calls back with the outcome, in the thread for callbacks. */
+  /**
+   * Calls back with the outcome, in the thread for callbacks; in that of the caller if the request
+   * cannot be sent.
+   */
   void whenDone(Consumer<Outcome> onDone) {
-    send(
-        outcome -> {
-          CompletableFuture<Void> again = again(outcome);
-          if (again == null) {
-            onDone.accept(outcome);
+    Consumer<Outcome> onOpened =
+        opened -> {
+          if (opened.error() != null) {
+            onDone.accept(unsent(opened));
           } else {
-            again.thenRunAsync(() -> sendAgain(onDone), sessions.callbacks());
+            sendNow(onDone);
           }
-        });
+        };
+    try {
+      if (learnFirst(onOpened) != null) {
+        return;
+      }
+    } catch (HoldfastException error) {
+      onDone.accept(Outcome.error(() -> error));
+      return;
+    }
+    sendNow(onDone);
   }
 
-  private void sendAgain(Consumer<Outcome> onDone) {
+  private void sendNow(Consumer<Outcome> onDone) {
     try {
-      whenDone(onDone);
+      send(
+          outcome -> {
+            CompletableFuture<Void> again = again(outcome);
+            if (again == null) {
+              onDone.accept(outcome);
+            } else {
+              again.thenRunAsync(() -> sendNow(onDone), sessions.callbacks());
+            }
+          });
     } catch (HoldfastException error) {
       onDone.accept(Outcome.error(() -> error));
     }
+  }
+
+  /**
+   * Opens the session in the root group if no node has answered a hello yet: the welcome tells
+   * which group has the locks. A request that is sent before would spend its wait on the way to a
+   * group that does not have them. Null if the client knows.
+   */
+  private synchronized Call learnFirst(Consumer<Outcome> onOpened) {
+    if (!sessions.root().awaitsFirstWelcome()) {
+      return null;
+    }
+    opening = new Call(onOpened, null);
+    return sessions.root().open(waitsUntil, opening);
+  }
+
+  /** Nothing but a session was asked for. */
+  private Outcome unsent(Outcome opened) {
+    boolean isUnavailable = opened.error() instanceof UnavailableException;
+    return isUnavailable ? sessions.root().unavailable() : opened;
   }
 
   private synchronized Call send(Consumer<Outcome> onDone) {
@@ -101,6 +151,8 @@ final class Acquisition {
         throw new TimedOutException();
       }
       sent = request.again(leftMs);
+    } else {
+      began = Clock.now();
     }
     engine = sessions.sessionFor(request);
     call = new Call(onDone, onQueued);
@@ -123,6 +175,10 @@ final class Acquisition {
   /** What was granted. If no node answered, and the request may be granted, it is undone. */
   @SuppressWarnings("unchecked")
   synchronized List<Hold> holds(Outcome outcome) {
+    if (call == null) {
+      // It was never sent, which is an error.
+      return (List<Hold>) outcome.get();
+    }
     return (List<Hold>) engine.settled(request, call, outcome);
   }
 
@@ -131,6 +187,8 @@ final class Acquisition {
     isAbandoned = true;
     if (call != null) {
       engine.abandon(request, call);
+    } else if (opening != null) {
+      sessions.root().abandonOpen(opening);
     }
   }
 }

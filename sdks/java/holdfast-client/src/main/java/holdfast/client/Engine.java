@@ -160,21 +160,51 @@ final class Engine {
 
   /** Opens the session now. */
   Outcome open() {
-    Call call = new Call();
-    lock.lock();
-    try {
-      Session running = running();
-      long now = Clock.now();
-      running.handleOpen(now, call, now + settings.requestTimeout.toNanos());
-      pump(now);
-    } finally {
-      lock.unlock();
-    }
+    Call call = open(waitsUntil(Clock.now(), Duration.ZERO), new Call());
     try {
       return call.await();
     } catch (InterruptedException interrupted) {
       Thread.currentThread().interrupt();
       throw new CancelledException();
+    }
+  }
+
+  /** As above, for a caller that waits until then. The call has its outcome later. */
+  Call open(long waitsUntil, Call call) {
+    lock.lock();
+    try {
+      Session running = running();
+      long now = Clock.now();
+      running.handleOpen(now, call, waitsUntil);
+      pump(now);
+    } finally {
+      lock.unlock();
+    }
+    return call;
+  }
+
+  /** The caller stops waiting for a session. */
+  void abandonOpen(Call call) {
+    locked(now -> session.handleOpenAbandoned(call));
+  }
+
+  /** Whether a request has to wait for the first welcome, which tells what groups there are. */
+  boolean awaitsFirstWelcome() {
+    lock.lock();
+    try {
+      return session == null || (!session.wasEverOpen() && session.breaker().isClosed());
+    } finally {
+      lock.unlock();
+    }
+  }
+
+  /** Why no node serves a request, which was not sent. */
+  Outcome unavailable() {
+    lock.lock();
+    try {
+      return Outcome.error(running().state().unavailable(false));
+    } finally {
+      lock.unlock();
     }
   }
 

@@ -140,6 +140,9 @@ final class Sessions {
     int group = routes.groupOf(request);
     Engine engine;
     synchronized (this) {
+      if (isClosed) {
+        throw new ClosedException();
+      }
       engine = group == Routes.ROOT ? root : others.get(group);
     }
     if (engine != null) {

@@ -242,16 +242,6 @@ class SessionsTest {
   }
 
   @Test
-  void a_client_that_knows_no_map_yet_learns_it_with_its_first_request() throws Exception {
-    CompletableFuture<Guard> acquiring = acquire("wallet");
-    FakeNode.Stream root = rootNode.welcome(welcome(1, 2_000));
-    root.refuse(root.nextAcquire("wallet").getRequestId(), 1);
-    FakeNode.Stream second = secondNode.welcome(welcome(1, 2_000));
-    second.grant(second.nextAcquire("wallet"), 8);
-    assertEquals(8, got(acquiring).token());
-  }
-
-  @Test
   void groups_that_never_agree_refuse_the_request_to_its_caller() throws Exception {
     FakeNode.Stream root = connect(2_000);
     CompletableFuture<Guard> acquiring = acquire("orders");
@@ -295,8 +285,7 @@ class SessionsTest {
         assertThrows(
             SeveralGroupsException.class, () -> client.lockAll("orders", "wallet").acquire());
     assertTrue(refused.getMessage().contains("{order}/orders and {order}/wallet"));
-    assertThrows(
-        SeveralGroupsException.class, () -> client.lockAll("orders", "wallet").acquireAsync());
+    error(client.lockAll("orders", "wallet").acquireAsync(), SeveralGroupsException.class);
     // Nothing of it is on the stream.
     acquire("orders", root, 7);
     assertFalse(secondNode.hasVisitor());
@@ -332,5 +321,36 @@ class SessionsTest {
     assertThrows(UnavailableException.class, () -> client.lock("wallet").acquire());
     acquire("{orders}/1", root, 9);
     assertEquals(7, held.orders.token());
+  }
+
+  @Test
+  void a_client_that_knows_no_map_opens_the_session_in_the_root_group_before_it_asks()
+      throws Exception {
+    for (boolean isAsync : new boolean[] {false, true}) {
+      Client fresh = Client.builder(rootNode.address()).ttl(Duration.ofSeconds(30)).build();
+      LockRequest lock = fresh.lock("wallet").waitFor(LONG);
+      CompletableFuture<Guard> acquiring =
+          isAsync ? lock.acquireAsync() : CompletableFuture.supplyAsync(lock::acquire);
+      FakeNode.Stream root = rootNode.welcome(welcome(1, 2_000));
+      FakeNode.Stream second = secondNode.welcome(welcome(1, 2_000));
+      AcquireRequest asked = second.nextAcquire("wallet");
+      assertEquals(LONG.toMillis(), asked.getWaitMs());
+      second.grant(asked, 8);
+      assertEquals(8, got(acquiring).token());
+      CompletableFuture<Void> closing = CompletableFuture.runAsync(fresh::close);
+      // The root group was asked for nothing else.
+      confirmClose(root);
+      confirmClose(second);
+      closing.get(10, TimeUnit.SECONDS);
+    }
+  }
+
+  @Test
+  void a_closed_client_reads_nothing_also_in_a_group_without_a_session() throws Exception {
+    FakeNode.Stream root = connect(2_000);
+    CompletableFuture<Void> closing = CompletableFuture.runAsync(client::close);
+    confirmClose(root);
+    closing.get(10, TimeUnit.SECONDS);
+    assertThrows(ClosedException.class, () -> client.status("wallet"));
   }
 }

@@ -119,7 +119,9 @@ public final class Session {
     this.newSessionId = newSessionId;
     this.state = state;
     this.span = spanOf(settings);
-    this.refusedSince = now;
+    // A cluster that has told of another group was there.
+    this.wasEverOpen = settings.getGroup() > Routes.ROOT;
+    this.refusedSince = wasEverOpen ? NEVER : now;
     state.id = newSessionId.get();
     state.group = Math.max(Routes.ROOT, settings.getGroup());
     state.denials = new Denials(settings.getTtlMs() * Leases.MS);
@@ -157,6 +159,10 @@ public final class Session {
   }
 
   /** Whether the node that serves the session has not answered something. */
+  public boolean wasEverOpen() {
+    return wasEverOpen;
+  }
+
   public boolean isOwedAnAnswer() {
     return link == Link.OPEN && !state.requests.isEmpty();
   }
@@ -191,6 +197,11 @@ public final class Session {
     long call = state.ask(request);
     connectIfNeeded(now);
     return call;
+  }
+
+  /** A caller who only waits for a session is gone. */
+  public void handleOpenAbandoned(Object caller) {
+    openers.removeIf(opener -> opener.caller == caller);
   }
 
   public void handleAbandoned(long now, long call) {
@@ -352,9 +363,9 @@ public final class Session {
       finish();
       return;
     }
-    if (openers.stream().anyMatch(opener -> opener.waitsUntil <= now)) {
-      tellOpeners(Outcome.error(state.unavailable(true)));
-    }
+    List<Request> overdue = openers.stream().filter(it -> it.waitsUntil <= now).toList();
+    openers.removeAll(overdue);
+    overdue.forEach(it -> state.complete(it, Outcome.error(state.unavailable(true))));
     state.letCallersGo(now);
     state.checkWatched(now);
     if (link == Link.PAUSED && until <= now) {
