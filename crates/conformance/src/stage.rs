@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
 use crate::driver::{Asked, Driver, Pending, Reply};
-use crate::finding::{Checked, ensure, violation};
+use crate::finding::{Checked, broken, ensure, violation};
 use crate::judge::{TokenGiven, judge_tokens};
 
 /// How long after a fault is over a client may need.
@@ -149,6 +149,20 @@ impl<'a> Stage<'a> {
                 format!("{guard} is lost because of {}, and not of {reason}", error["reason"])
             }),
         }
+    }
+
+    /// Another node leads the group.
+    pub(crate) async fn move_leader(&self, group: u32) -> Checked {
+        let calls = self.cluster.calls()?.in_group(group);
+        // Right after an election no other node may be ready.
+        let give_up = Instant::now() + RECOVERY;
+        while let Err(error) = calls.transfer_leadership(None).await {
+            if Instant::now() > give_up {
+                return Err(broken(error));
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        Ok(())
     }
 
     pub(crate) async fn release(&self, guard: &str, outcome: &str) -> Checked {

@@ -30,7 +30,7 @@ pub(crate) struct Options {
 }
 
 /// How a driver can misbehave, and the scenario that must find it.
-const MISBEHAVIOURS: [(&str, &str); 14] = [
+const MISBEHAVIOURS: [(&str, &str); 16] = [
     ("no-margin", "cut-off"),
     ("retry-new-id", "answer-lost-acquire"),
     ("ack-early", "answer-lost-release"),
@@ -46,6 +46,9 @@ const MISBEHAVIOURS: [(&str, &str); 14] = [
     // As a client of the time before there were groups.
     ("ignore-map", "groups-locks"),
     ("ignore-map", "groups-acquire-all"),
+    // In a group whose requests have other ids than those in the root group.
+    ("retry-new-id", "groups-answer-lost-acquire"),
+    ("ack-early", "groups-answer-lost-release"),
 ];
 
 /// The scenario instead of that of [`MISBEHAVIOURS`], for a driver whose language has not what that one needs.

@@ -30,6 +30,7 @@ type request struct {
 	Key              string   `json:"key"`
 	AuthFile         string   `json:"auth_file"`
 	RequestTimeoutMs *int64   `json:"request_timeout_ms"`
+	WhenNeeded       bool     `json:"when_needed"`
 
 	Client string `json:"client"`
 	Guard  string `json:"guard"`
@@ -197,7 +198,13 @@ func (d *driver) connect(ctx context.Context, it *request) (answer, error) {
 	if it.AuthFile != "" {
 		options = append(options, holdfast.WithAuthFile(it.AuthFile))
 	}
-	client, err := holdfast.Connect(ctx, strings.Join(it.Endpoints, ","), options...)
+	open := holdfast.Connect
+	if it.WhenNeeded {
+		open = func(_ context.Context, endpoints string, options ...holdfast.Option) (*holdfast.Client, error) {
+			return holdfast.New(endpoints, options...)
+		}
+	}
+	client, err := open(ctx, strings.Join(it.Endpoints, ","), options...)
 	if err != nil {
 		return nil, err
 	}

@@ -213,7 +213,7 @@ class SyncDriver(Driver):
 
     def connect(self, request: Request) -> Dict[str, Any]:
         client = holdfast.Client(request["endpoints"], **self.client_options(request))
-        self.clients[request["as"]] = client.connect()
+        self.clients[request["as"]] = client if request.get("when_needed") else client.connect()
         return {}
 
     def close(self, request: Request) -> Dict[str, Any]:
@@ -301,7 +301,7 @@ class AsyncDriver(Driver):
 
     async def connect(self, request: Request) -> Dict[str, Any]:
         client = holdfast.AsyncClient(request["endpoints"], **self.client_options(request))
-        self.clients[request["as"]] = await client.connect()
+        self.clients[request["as"]] = client if request.get("when_needed") else await client.connect()
         return {}
 
     async def close(self, request: Request) -> Dict[str, Any]:

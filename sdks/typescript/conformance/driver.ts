@@ -172,7 +172,7 @@ const LATER: Record<string, (request: Request, signal: AbortSignal) => Promise<A
     } catch (error) {
       throw error instanceof InvalidEndpoints ? error : new Invalid(String(error));
     }
-    clients.set(request.as, await client.connect());
+    clients.set(request.as, request.when_needed ? client : await client.connect());
     return {};
   },
   async close(request) {

@@ -128,6 +128,9 @@ impl Driver {
         if self.misbehaviour == Some(Misbehaviour::IgnoreMembers) {
             builder = builder.without_discovery();
         }
+        if request["when_needed"] == true {
+            builder = builder.connect_when_needed();
+        }
         let client = builder.connect(&endpoints.join(",")).await;
         let client = client.map_err(|error| errors::of_connect(&error))?;
         locked(&self.clients).insert(text(request, "as").to_owned(), client);

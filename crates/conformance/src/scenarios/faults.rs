@@ -53,16 +53,26 @@ pub(super) async fn cut_off(stage: &mut Stage<'_>) -> Checked {
     stage.acquire(json!({"client": "c", "name": "a"})).await?;
     // The last request that is answered is sent just before the cut.
     stage.acquire(json!({"client": "c", "name": "b"})).await?;
+    lose_when_cut_off(stage, ttl, ["a", "b"]).await?;
+    stage.close("c").await
+}
+
+/// The guards of these locks are lost when the client, which has this TTL, is cut off.
+pub(super) async fn lose_when_cut_off(
+    stage: &mut Stage<'_>,
+    ttl: Duration,
+    [name, other]: [&str; 2],
+) -> Checked {
     stage.cluster.network.client_wires().for_each(|wire| wire.cut());
     let cut = Instant::now();
     // Whatever was answered was sent before the cut.
     let bound = ttl.mul_f64(0.98) - Duration::from_millis(2);
-    let loss = stage.driver.send(json!({"op": "await_loss", "guard": "b"})).await?;
+    let loss = stage.driver.send(json!({"op": "await_loss", "guard": other})).await?;
     let mut gave_up = None;
     while cut.elapsed() < ttl + Duration::from_millis(200) {
-        let pending = stage.driver.send(json!({"op": "token", "guard": "a"})).await?;
+        let pending = stage.driver.send(json!({"op": "token", "guard": name})).await?;
         let asked = pending.asked.at;
-        match stage.token_of("a", pending).await? {
+        match stage.token_of(name, pending).await? {
             Ok(_) if asked > cut + bound => {
                 let late = asked - cut - bound;
                 return violation(format!(
@@ -77,21 +87,27 @@ pub(super) async fn cut_off(stage: &mut Stage<'_>) -> Checked {
     ensure(gave_up.is_some(), || "the guard was never lost".to_owned())?;
     loss.ok().await?;
     // Another client gets the lock when the session has ended.
-    let next = stage.rival.lock(stage.name("a")).wait(WAIT).acquire().await.map_err(broken)?;
+    let next = stage.rival.lock(stage.name(name)).wait(WAIT).acquire().await.map_err(broken)?;
     stage.cluster.network.heal();
-    stage.lost("a", "a", "").await?;
+    stage.lost(name, name, "").await?;
     next.release().await.map_err(broken)?;
     stage
-        .acquire_again(json!({"client": "c", "name": "a", "wait_ms": 10_000, "as": "next"}))
-        .await?;
-    stage.close("c").await
+        .acquire_again(json!({"client": "c", "name": name, "wait_ms": 10_000, "as": "next"}))
+        .await
+        .map(drop)
 }
 
 /// The answer to an acquire is lost after the cluster carried it out: the acquire has one effect.
 pub(super) async fn answer_lost_acquire(stage: &mut Stage<'_>) -> Checked {
     stage.connect("c", LONG_TTL).await?;
     stage.acquire(json!({"client": "c", "name": "warm-up"})).await?;
-    for (name, mode) in [("reader", "shared"), ("writer", "exclusive")] {
+    lose_answers_to_acquires(stage, ["reader", "writer"]).await?;
+    stage.close("c").await
+}
+
+/// The client, which has a session for them, takes the first lock shared and the second one for itself.
+pub(super) async fn lose_answers_to_acquires(stage: &mut Stage<'_>, names: [&str; 2]) -> Checked {
+    for (name, mode) in names.into_iter().zip(["shared", "exclusive"]) {
         stage.cluster.network.client_wires().for_each(|wire| wire.cut_answers());
         let pending =
             stage.start_acquire(json!({"client": "c", "name": name, "mode": mode})).await?;
@@ -105,23 +121,28 @@ pub(super) async fn answer_lost_acquire(stage: &mut Stage<'_>) -> Checked {
         let granted = stage.cluster.audit.count("granted", &stage.name(name));
         ensure(granted == 1, || format!("{granted} grants for one acquire of {name}"))?;
     }
-    stage.close("c").await
+    Ok(())
 }
 
 /// The answer to a release is lost after the cluster carried it out: the caller learns that it was released.
 pub(super) async fn answer_lost_release(stage: &mut Stage<'_>) -> Checked {
     stage.connect("c", LONG_TTL).await?;
     stage.acquire(json!({"client": "c", "name": "a"})).await?;
+    lose_answer_to_release(stage, "a").await?;
+    stage.close("c").await
+}
+
+/// The client holds the lock.
+pub(super) async fn lose_answer_to_release(stage: &mut Stage<'_>, name: &str) -> Checked {
     stage.cluster.network.client_wires().for_each(|wire| wire.cut_answers());
-    let release = stage.driver.send(json!({"op": "release", "guard": "a"})).await?;
-    stage.cluster.audit.wait_for_event("released", &stage.name("a")).await?;
+    let release = stage.driver.send(json!({"op": "release", "guard": name})).await?;
+    stage.cluster.audit.wait_for_event("released", &stage.name(name)).await?;
     stage.cluster.network.break_clients();
     stage.cluster.network.heal();
     let released = release.ok().await?;
     ensure(released["outcome"] == "released", || {
         format!("the lock was released, and the driver says {released}")
-    })?;
-    stage.close("c").await
+    })
 }
 
 /// Requests do not arrive, and answers would: the client notices, and its session lives on.
@@ -168,15 +189,7 @@ pub(super) async fn leader_moved(stage: &mut Stage<'_>) -> Checked {
     stage.connect("c", LONG_TTL).await?;
     let token = stage.acquire(json!({"client": "c", "name": "a"})).await?;
     for round in 0..3 {
-        let calls = stage.cluster.calls()?;
-        // Right after an election no other node may be ready.
-        let give_up = Instant::now() + RECOVERY;
-        while let Err(error) = calls.transfer_leadership(None).await {
-            if Instant::now() > give_up {
-                return Err(broken(error));
-            }
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
+        stage.move_leader(1).await?;
         let name = format!("b{round}");
         stage.acquire(json!({"client": "c", "name": name, "wait_ms": 10_000})).await?;
         let now = stage.held("a", "a").await?;
@@ -187,15 +200,20 @@ pub(super) async fn leader_moved(stage: &mut Stage<'_>) -> Checked {
 
 /// The process stands still for longer than its TTL. Its first act afterwards is to ask for the token.
 pub(super) async fn stopped_past_ttl(stage: &mut Stage<'_>) -> Checked {
-    let ttl = Duration::from_secs(2);
-    stage.connect("c", ttl).await?;
-    stage.acquire(json!({"client": "c", "name": "a"})).await?;
-    stage.held("a", "a").await?;
+    stage.connect("c", Duration::from_secs(2)).await?;
+    lose_while_stopped(stage, "a").await?;
+    stage.close("c").await
+}
+
+/// The client has a TTL of a few seconds.
+pub(super) async fn lose_while_stopped(stage: &mut Stage<'_>, name: &str) -> Checked {
+    stage.acquire(json!({"client": "c", "name": name})).await?;
+    stage.held(name, name).await?;
     stage.driver.stop()?;
-    let next = stage.rival.lock(stage.name("a")).wait(WAIT).acquire().await;
-    let first = stage.driver.send(json!({"op": "token", "guard": "a"})).await?;
+    let next = stage.rival.lock(stage.name(name)).wait(WAIT).acquire().await;
+    let first = stage.driver.send(json!({"op": "token", "guard": name})).await?;
     stage.driver.go_on()?;
-    let answer = stage.token_of("a", first).await?;
+    let answer = stage.token_of(name, first).await?;
     let next = next.map_err(broken)?;
     if let Ok(token) = answer {
         return violation(format!(
@@ -204,19 +222,22 @@ pub(super) async fn stopped_past_ttl(stage: &mut Stage<'_>) -> Checked {
     }
     next.release().await.map_err(broken)?;
     stage
-        .acquire_again(json!({"client": "c", "name": "a", "wait_ms": 10_000, "as": "next"}))
+        .acquire_again(json!({"client": "c", "name": name, "wait_ms": 10_000, "as": "next"}))
         .await?;
-    stage.lost("a", "a", "").await?;
-    stage.close("c").await
+    stage.lost(name, name, "").await
 }
 
 /// A caller goes away: its place in the queue goes, too.
 pub(super) async fn cancel_leaves_no_waiter(stage: &mut Stage<'_>) -> Checked {
+    cancel_wait(stage, "a").await
+}
+
+pub(super) async fn cancel_wait(stage: &mut Stage<'_>, short: &str) -> Checked {
     stage.connect("c", LONG_TTL).await?;
-    let name = stage.name("a");
+    let name = stage.name(short);
     let held = stage.rival.lock(&name).acquire().await.map_err(broken)?;
     let (_, waiting) =
-        stage.start_acquire(json!({"client": "c", "name": "a", "wait_ms": 30_000})).await?;
+        stage.start_acquire(json!({"client": "c", "name": short, "wait_ms": 30_000})).await?;
     stage.cluster.audit.wait_for_event("queued", &name).await?;
     stage.driver.ok(json!({"op": "cancel", "call": waiting.id})).await?;
     waiting.err("cancelled").await?;
@@ -266,17 +287,26 @@ pub(super) async fn broken_while_away(stage: &mut Stage<'_>) -> Checked {
     stage.connect("c", LONG_TTL).await?;
     let token = stage.acquire(json!({"client": "c", "name": "a"})).await?;
     let kept = stage.acquire(json!({"client": "c", "name": "kept"})).await?;
+    break_while_away(stage, ("a", token), ("kept", kept)).await?;
+    stage.close("c").await
+}
+
+/// The client holds both locks. The first one is broken.
+pub(super) async fn break_while_away(
+    stage: &mut Stage<'_>,
+    (name, token): (&str, u64),
+    (kept_name, kept): (&str, u64),
+) -> Checked {
     stage.cluster.network.client_wires().for_each(|wire| wire.cut());
     stage.cluster.network.break_clients();
-    let name = stage.name("a");
-    stage.cluster.calls()?.break_lock(&why(), &name, token).await.map_err(broken)?;
-    let loss = stage.driver.send(json!({"op": "await_loss", "guard": "a"})).await?;
+    let full_name = stage.name(name);
+    stage.cluster.calls()?.break_lock(&why(), &full_name, token).await.map_err(broken)?;
+    let loss = stage.driver.send(json!({"op": "await_loss", "guard": name})).await?;
     stage.cluster.network.heal();
     loss.ok().await?;
-    stage.lost("a", "a", "").await?;
-    let now = stage.held("kept", "kept").await?;
-    ensure(now == kept, || format!("the token of the other lock became {now}"))?;
-    stage.close("c").await
+    stage.lost(name, name, "").await?;
+    let now = stage.held(kept_name, kept_name).await?;
+    ensure(now == kept, || format!("the token of the other lock became {now}"))
 }
 
 /// A forked child has none of its parent's locks, and a session of its own.

@@ -2,20 +2,20 @@
 //!
 //! Which group a lock is in, the nodes say. So a client that has another opinion is found out.
 
+pub(super) mod faults;
+
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use holdfast_client::Guard;
 use serde_json::json;
 
-use super::idle::{BYTES_OF_A_HEARTBEAT, PIECES_OF_A_HEARTBEAT, sent};
+use super::idle::{BYTES_OF_A_HEARTBEAT, PIECES_OF_A_HEARTBEAT, WAKE_UPS_OF_A_HEARTBEAT, sent};
 use super::locks::{TTL, why};
 use super::watching::{SeenEvent, begin_watch, next_events, read_snapshot, take_and_release};
 use crate::audit::Event;
 use crate::cluster::GROUPS;
-use crate::driver::Pending;
 use crate::finding::{Checked, broken, ensure, violation};
-use crate::stage::{RECOVERY, Stage};
+use crate::stage::{RECOVERY, Stage, ms};
 
 const LONG_TTL: Duration = Duration::from_secs(30);
 const WAIT: Duration = Duration::from_secs(20);
@@ -48,6 +48,35 @@ async fn hold_all(stage: &Stage<'_>, names: &[String]) -> Checked<Vec<u64>> {
     let mut tokens = Vec::new();
     for name in names {
         tokens.push(stage.acquire(json!({"client": "c", "name": name, "wait_ms": 5000})).await?);
+    }
+    Ok(tokens)
+}
+
+/// So many names of locks in this group.
+async fn names_in(
+    stage: &Stage<'_>,
+    group: u32,
+    count: usize,
+    pattern: &str,
+) -> Checked<Vec<String>> {
+    let first = name_in(stage, group, &format!("{{{pattern}-#}}/")).await?;
+    Ok((0..count).map(|number| format!("{first}{number}")).collect())
+}
+
+/// As [`hold_all`], with all requests under way at once.
+async fn hold_all_at_once(
+    stage: &Stage<'_>,
+    names: &[String],
+    wait: Duration,
+) -> Checked<Vec<u64>> {
+    let mut pending = Vec::new();
+    for name in names {
+        let request = json!({"client": "c", "name": name, "wait_ms": ms(wait)});
+        pending.push(stage.start_acquire(request).await?);
+    }
+    let mut tokens = Vec::new();
+    for acquire in pending {
+        tokens.push(stage.granted(acquire).await?);
     }
     Ok(tokens)
 }
@@ -96,6 +125,22 @@ async fn sessions_of(stage: &Stage<'_>, names: &[String]) -> Checked<BTreeSet<St
 fn groups_of(stage: &Stage<'_>, session: &str) -> BTreeSet<u64> {
     let is_meant = |event: &Event| event.kind == "session_opened" && event.session == session;
     stage.cluster.audit.events().into_iter().filter(is_meant).map(|event| event.group).collect()
+}
+
+/// In which groups the client that has these locks opened a session: once in each.
+async fn opened_once(stage: &Stage<'_>, names: &[String]) -> Checked<BTreeSet<u64>> {
+    let sessions = sessions_of(stage, names).await?;
+    let session = only(&sessions)?;
+    let is_opened = |event: &Event| event.kind == "session_opened" && event.session == session;
+    let opened: Vec<u64> = {
+        let events = stage.cluster.audit.events().into_iter();
+        events.filter(is_opened).map(|event| event.group).collect()
+    };
+    let groups = BTreeSet::from_iter(opened.iter().copied());
+    ensure(opened.len() == groups.len(), || {
+        format!("the client opened sessions in the groups {opened:?}")
+    })?;
+    Ok(groups)
 }
 
 /// The only one of them.
@@ -237,24 +282,6 @@ pub(super) async fn waits(stage: &mut Stage<'_>) -> Checked {
     stage.close("c").await
 }
 
-/// A caller goes away: its place in the queue goes, too.
-pub(super) async fn cancel(stage: &mut Stage<'_>) -> Checked {
-    stage.connect("c", LONG_TTL).await?;
-    let short = name_in(stage, OTHER, "a#").await?;
-    let name = stage.name(&short);
-    let held = stage.rival.lock(&name).acquire().await.map_err(broken)?;
-    let (_, waiting) =
-        stage.start_acquire(json!({"client": "c", "name": short, "wait_ms": 30_000})).await?;
-    stage.cluster.audit.wait_for_event("queued", &name).await?;
-    stage.driver.ok(json!({"op": "cancel", "call": waiting.id})).await?;
-    waiting.err("cancelled").await?;
-    stage.cluster.audit.wait_for_event("wait_ended", &name).await?;
-    held.release().await.map_err(broken)?;
-    let next = stage.rival.lock(&name).acquire().await;
-    ensure(next.is_ok(), || "a waiter that was cancelled got the lock".to_owned())?;
-    stage.close("c").await
-}
-
 /// The end of one hold leaves those in other groups alone. An operator who kills the session ends it in all groups.
 pub(super) async fn losses(stage: &mut Stage<'_>) -> Checked {
     stage.connect("c", TTL).await?;
@@ -354,13 +381,13 @@ pub(super) async fn idle(stage: &mut Stage<'_>) -> Checked {
     const HEARTBEATS: u32 = 4;
     let ttl = Duration::from_secs(6);
     stage.connect("c", ttl).await?;
-    let name = name_in(stage, OTHER, "a#").await?;
-    let token = stage.acquire(json!({"client": "c", "name": name})).await?;
+    let names = names_in(stage, OTHER, 20, "a").await?;
+    let tokens = hold_all_at_once(stage, &names, WAIT).await?;
     // What the last answers caused is over by the next heartbeat.
     tokio::time::sleep(ttl / 3).await;
-    let before = sent(stage);
+    let (before, wakes) = (sent(stage), stage.driver.wake_ups()?);
     tokio::time::sleep(ttl / 3 * HEARTBEATS).await;
-    let now = sent(stage);
+    let (now, wakes) = (sent(stage), stage.driver.wake_ups()?.saturating_sub(wakes));
     let (bytes, pieces) = (now.0 - before.0, now.1 - before.1);
     let used = BTreeSet::from([1, u64::from(OTHER)]);
     // The window may begin and end with one.
@@ -372,14 +399,44 @@ pub(super) async fn idle(stage: &mut Stage<'_>) -> Checked {
     ensure(pieces <= heartbeats * PIECES_OF_A_HEARTBEAT, || {
         format!("an idle client sent {pieces} times in {heartbeats} heartbeats")
     })?;
-    let now = stage.held(&name, &name).await?;
-    ensure(now == token, || format!("the token became {now}"))?;
-    let session = sessions_of(stage, std::slice::from_ref(&name)).await?;
-    let groups = groups_of(stage, only(&session)?);
+    ensure(wakes <= heartbeats * WAKE_UPS_OF_A_HEARTBEAT, || {
+        format!("an idle client woke {wakes} times in {heartbeats} heartbeats")
+    })?;
+    all_held(stage, &names, &tokens).await?;
+    let groups = opened_once(stage, &names).await?;
     ensure(groups == used, || {
         format!("locks of group {OTHER} alone are used, and there are sessions in {groups:?}")
     })?;
     stage.close("c").await
+}
+
+/// A client that is connected to nothing asks for locks outside of the root group first, and learns where they are.
+pub(super) async fn unconnected(stage: &mut Stage<'_>) -> Checked {
+    for count in [1, 20] {
+        let names = names_in(stage, OTHER, count, &format!("of-{count}")).await?;
+        let mut request = stage.connect_request("c", LONG_TTL);
+        request["when_needed"] = json!(true);
+        stage.driver.ok(request).await?;
+        let tokens = hold_all_at_once(stage, &names, WAIT).await?;
+        all_held(stage, &names, &tokens).await?;
+        let groups = opened_once(stage, &names).await?;
+        ensure(groups.is_subset(&BTreeSet::from([1, u64::from(OTHER)])), || {
+            format!("only locks of group {OTHER} are used, and there are sessions in {groups:?}")
+        })?;
+        for name in &names {
+            let granted = stage.cluster.audit.count("granted", &stage.name(name));
+            ensure(granted == 1, || format!("{granted} grants for one acquire of {name}"))?;
+        }
+        stage.close("c").await?;
+    }
+    Ok(())
+}
+
+/// What happens before a round of [`watch`].
+enum WatchFault {
+    None,
+    LeaderMoves,
+    StreamBreaks,
 }
 
 /// A watch tells what happens in all groups, each event once, and those of a lock in order. It goes on after a break.
@@ -388,14 +445,25 @@ pub(super) async fn watch(stage: &mut Stage<'_>) -> Checked {
     let names = name_in_each(stage, "a#").await?;
     begin_watch(stage, "w").await?;
     read_snapshot(stage, "w").await?;
-    for round in 0..4 {
-        if round > 0 {
-            stage.cluster.network.client_wires().for_each(|wire| wire.cut());
-            stage.cluster.network.break_clients();
+    // In the last rounds, some groups have no events since the break.
+    for (fault, quiet) in [
+        (WatchFault::None, 0),
+        (WatchFault::LeaderMoves, 0),
+        (WatchFault::StreamBreaks, 1),
+        (WatchFault::StreamBreaks, 2),
+        (WatchFault::StreamBreaks, 3),
+    ] {
+        match fault {
+            WatchFault::None => {}
+            // The events of this group come from another node; those of the others go on.
+            WatchFault::LeaderMoves => stage.move_leader(OTHER).await?,
+            WatchFault::StreamBreaks => {
+                stage.cluster.network.client_wires().for_each(|wire| wire.cut());
+                stage.cluster.network.break_clients();
+            }
         }
         let mut expected: Vec<SeenEvent> = Vec::new();
-        // In the last rounds, some groups have no events since the break.
-        for name in &names[round..] {
+        for name in &names[quiet..] {
             expected.extend(take_and_release(stage, name).await?);
         }
         stage.cluster.network.heal();
@@ -407,120 +475,5 @@ pub(super) async fn watch(stage: &mut Stage<'_>) -> Checked {
         ensure(told == expected, || format!("the watch tells {told:?}, and not {expected:?}"))?;
     }
     stage.driver.ok(json!({"op": "end_watch", "watch": "w"})).await?;
-    stage.close("c").await
-}
-
-/// A broken connection costs nothing in any group.
-pub(super) async fn connection_broken(stage: &mut Stage<'_>) -> Checked {
-    stage.connect("c", LONG_TTL).await?;
-    let names = name_in_each(stage, "a#").await?;
-    let tokens = hold_all(stage, &names).await?;
-    for round in 0..3 {
-        stage.cluster.network.break_clients();
-        let more = name_in_each(stage, &format!("b{round}-#")).await?;
-        hold_all(stage, &more).await?;
-        all_held(stage, &names, &tokens).await?;
-        release_all(stage, &more).await?;
-    }
-    release_all(stage, &names).await?;
-    for name in &names {
-        let granted = stage.cluster.audit.count("granted", &stage.name(name));
-        ensure(granted == 1, || format!("{granted} grants for one acquire of {name}"))?;
-    }
-    stage.close("c").await
-}
-
-/// Another node leads one of the groups: nothing is lost in any group.
-pub(super) async fn leader_moved(stage: &mut Stage<'_>) -> Checked {
-    stage.connect("c", LONG_TTL).await?;
-    let names = name_in_each(stage, "a#").await?;
-    let tokens = hold_all(stage, &names).await?;
-    let wanted = name_in(stage, OTHER, "wanted#").await?;
-    let held = stage.rival.lock(stage.name(&wanted)).acquire().await.map_err(broken)?;
-    let waiting =
-        stage.start_acquire(json!({"client": "c", "name": wanted, "wait_ms": 50_000})).await?;
-    stage.cluster.audit.wait_for_event("queued", &stage.name(&wanted)).await?;
-    for round in 0..3 {
-        let calls = stage.cluster.calls()?.in_group(OTHER);
-        // Right after an election no other node may be ready.
-        let give_up = Instant::now() + RECOVERY;
-        while let Err(error) = calls.transfer_leadership(None).await {
-            if Instant::now() > give_up {
-                return Err(broken(error));
-            }
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
-        let more = name_in_each(stage, &format!("b{round}-#")).await?;
-        hold_all(stage, &more).await?;
-        all_held(stage, &names, &tokens).await?;
-    }
-    waits_once(stage, &wanted, held, waiting).await?;
-    release_all(stage, &names).await?;
-    stage.close("c").await
-}
-
-/// The leader of one of the groups, and perhaps of others, is killed: holds and waits survive in all groups.
-pub(super) async fn leader_killed(stage: &mut Stage<'_>) -> Checked {
-    stage.connect("c", LONG_TTL).await?;
-    let names = name_in_each(stage, "a#").await?;
-    let tokens = hold_all(stage, &names).await?;
-    let wanted = name_in(stage, OTHER, "wanted#").await?;
-    let held = stage.rival.lock(stage.name(&wanted)).acquire().await.map_err(broken)?;
-    let waiting =
-        stage.start_acquire(json!({"client": "c", "name": wanted, "wait_ms": 50_000})).await?;
-    stage.cluster.audit.wait_for_event("queued", &stage.name(&wanted)).await?;
-    let more = name_in_each(stage, "more#").await?;
-    let leader = stage.cluster.leader_in(OTHER).await?;
-    stage.cluster.nodes.kill(&[leader])?;
-    for name in &more {
-        let request = json!({"client": "c", "name": name, "wait_ms": 20_000});
-        stage.acquire_again(request).await?;
-    }
-    all_held(stage, &names, &tokens).await?;
-    waits_once(stage, &wanted, held, waiting).await?;
-    release_all(stage, &names).await?;
-    stage.cluster.nodes.start(leader)?;
-    for group in 1..=GROUPS {
-        stage.cluster.leader_in(group).await?;
-    }
-    stage.close("c").await
-}
-
-/// The wait that began before the fault gets the lock, and stood in the queue once.
-async fn waits_once(
-    stage: &Stage<'_>,
-    name: &str,
-    held: Guard,
-    waiting: (String, Pending),
-) -> Checked {
-    held.release().await.map_err(broken)?;
-    stage.granted(waiting).await?;
-    let queued = stage.cluster.audit.count("queued", &stage.name(name));
-    ensure(queued == 1, || format!("{queued} places in the queue for one acquire"))
-}
-
-/// A forked child has none of its parent's locks, and sessions of its own.
-pub(super) async fn fork(stage: &mut Stage<'_>) -> Checked {
-    stage.connect("c", TTL).await?;
-    let names = name_in_each(stage, "a#").await?;
-    let tokens = hold_all(stage, &names).await?;
-    let parents = &names[OTHER as usize - 1];
-    let free = name_in(stage, OTHER, "child#").await?;
-    let request = json!({
-        "op": "fork", "client": "c", "guard": parents, "busy": stage.name(parents), "free": stage.name(&free),
-    });
-    let child = stage.driver.ok(request).await?;
-    ensure(child["token"]["kind"] == "lost", || format!("the child's guard: {}", child["token"]))?;
-    ensure(child["busy"]["kind"] == "busy", || {
-        format!("the child asks for its parent's lock: {}", child["busy"])
-    })?;
-    ensure(child["free"]["token"].is_string(), || {
-        format!("the child's own lock: {}", child["free"])
-    })?;
-    all_held(stage, &names, &tokens).await?;
-    let sessions = (sessions_of(stage, &names).await?, sessions_of(stage, &[free]).await?);
-    ensure(only(&sessions.0)? != only(&sessions.1)?, || {
-        "the child used its parent's session".to_owned()
-    })?;
     stage.close("c").await
 }

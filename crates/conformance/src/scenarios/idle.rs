@@ -16,7 +16,7 @@ pub(super) const BYTES_OF_A_HEARTBEAT: u64 = 200;
 /// The request, an acknowledgement, and a piece that the sender's buffer cut in two.
 pub(super) const PIECES_OF_A_HEARTBEAT: u64 = 4;
 /// The timer, the request, the answer, and the changes between threads. Go's scheduler adds most of them: 25 were seen.
-const WAKE_UPS_OF_A_HEARTBEAT: u64 = 40;
+pub(super) const WAKE_UPS_OF_A_HEARTBEAT: u64 = 40;
 
 /// However many locks a client holds, it sends one heartbeat in a third of its TTL, and wakes for nothing else.
 pub(super) async fn idle(stage: &mut Stage<'_>) -> Checked {

@@ -163,7 +163,8 @@ public final class Driver {
     if (misbehaviour != null) {
       misbehaviour.in(builder);
     }
-    clients.put(text(request, "as"), builder.build().open());
+    Client client = builder.build();
+    clients.put(text(request, "as"), has(request, "when_needed") ? client : client.open());
     return new JsonObject();
   }
 
