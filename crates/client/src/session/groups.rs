@@ -155,7 +155,7 @@ impl Sessions {
         wait: Duration,
         on_queued: Option<OnQueued>,
     ) -> (Outcome, Handle) {
-        let began = clock::now();
+        let mut began = clock::now();
         let on_queued = on_queued.map(|on_queued| Arc::new(Mutex::new(Some(on_queued))));
         let mut redirects = Redirects::new(jitter_seed());
         loop {
@@ -165,6 +165,7 @@ impl Sessions {
                 Ok(routed) => routed,
                 Err(error) => return (Err(error), self.root().clone()),
             };
+            let knows_map = self.routes().routes.borrow().epoch() > 0;
             let left = wait.saturating_sub(clock::now().saturating_since(began));
             if left.is_zero() && !wait.is_zero() {
                 return (Err(RequestError::TimedOut), handle);
@@ -174,6 +175,10 @@ impl Sessions {
             };
             let outcome = handle.ask_and_wait(copy, left, on_queued.as_ref().map(shared)).await;
             let Err(RequestError::Rejected(refusal)) = &outcome else { return (outcome, handle) };
+            if !knows_map {
+                // Until then the client was being connected, and could not know whom to ask.
+                began = clock::now();
+            }
             match self.redirect(&mut redirects, refusal, request, group) {
                 Redirect::To(_) => {}
                 Redirect::AfterMap { epoch, at_most } => {
