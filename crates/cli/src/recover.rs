@@ -36,8 +36,8 @@ If a majority of the nodes can come back with its data, start those nodes instea
 /// kept aside. Wipe the other machines, and add them with `holdfast cluster add`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit codes: 0 recovered; 64 the flag is missing, the majority still answers, the node needs no other one, or
-there is no data; 69 the disk fails; 75 the node runs.
+    after_help = "Exit codes: 0 recovered; 64 the flag is missing, the majority still answers, the node is the
+only voter, or there is no data; 69 the disk fails; 75 the node runs.
 
 Examples:
   holdfast recover --config node-3.toml

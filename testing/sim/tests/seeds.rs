@@ -22,8 +22,11 @@ fn twenty_seeds_break_no_promise() {
 #[test]
 fn runs_with_several_groups_break_no_promise_and_use_all_of_them() {
     let (mut wrong_groups, mut several_groups, mut losses) = (0, 0, 0);
-    for (seed, groups) in [(1, 2), (2, 3), (3, 4), (4, 2)] {
-        let report = run_with(seed, Options { groups: Some(groups), ..minutes(3) });
+    let all = Options::default().faults;
+    let some = &[FaultKind::GroupQuorumLoss, FaultKind::Crash];
+    for (seed, groups, faults) in [(1, 2, all), (2, 3, all), (3, 4, all), (4, 2, all), (5, 3, some)]
+    {
+        let report = run_with(seed, Options { groups: Some(groups), faults, ..minutes(3) });
         assert_eq!(report.violations, [], "seed {seed}");
         assert_eq!(report.histories.len(), groups as usize);
         losses += report.faults.get(&FaultKind::GroupQuorumLoss).copied().unwrap_or_default();
