@@ -210,8 +210,8 @@ impl Groups {
             }
             Event::Released { name, request, .. } => self.clients.gives_up(name, *request),
             Event::HoldEnded { name, session, request, reason: EndReason::Moved, .. } => {
+                let key = (name.clone(), *request, at, *session);
                 if self.rng.percent(30) {
-                    let key = (name.clone(), *request, at, *session);
                     self.clients.is_told_of_departure(&key);
                 }
             }
