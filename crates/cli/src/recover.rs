@@ -107,7 +107,7 @@ pub(crate) async fn run(args: RecoverArgs, global: &Global) -> Result<ExitCode, 
         .map_err(|error| Problem::new(Code::Usage, error.to_string()))?;
     let survivor = Survivor::open(&config)?;
     let file = quoted(&args.config.to_string_lossy());
-    if args.new.token_floor.is_none() && is_alone(&survivor.voters()) {
+    if args.new.token_floor.is_none() && survivor.is_alone() {
         let words = format!(
             "node {} is the only voter of its cluster, so no majority is lost: start it with `holdfast server --config \
              {file}`. Only to raise its tokens, recover it again with --token-floor",
@@ -158,11 +158,6 @@ async fn refuse_if_majority_lives(
     }
 }
 
-/// Whether the node needs no other one in any group: as after a recovery.
-fn is_alone(groups: &[GroupVoters]) -> bool {
-    !groups.is_empty() && groups.iter().all(|group| group.has_own && group.others.is_empty())
-}
-
 /// The other voters of the group that answer, if they are a majority together with this node.
 fn living_majority(group: &GroupVoters, alive: &BTreeMap<u64, String>) -> Option<String> {
     let GroupVoters { others, has_own, .. } = group;
@@ -190,9 +185,5 @@ mod tests {
         assert_eq!(living_majority(&group(&[3, 4], true), &alive), None);
         assert_eq!(living_majority(&group(&[2, 3, 4, 5], true), &alive), None);
         assert_eq!(living_majority(&group(&[], true), &alive), None, "it is alone already");
-        assert!(is_alone(&[group(&[], true), group(&[], true)]));
-        assert!(!is_alone(&[group(&[], true), group(&[2], true)]));
-        assert!(!is_alone(&[group(&[], false)]), "it has no vote");
-        assert!(!is_alone(&[]), "an interrupted recovery is completed");
     }
 }

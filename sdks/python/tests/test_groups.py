@@ -463,6 +463,24 @@ def test_a_dial_that_gets_no_thread_is_a_node_that_was_not_reached(monkeypatch: 
     client.close()
 
 
+def test_a_session_that_gets_no_thread_does_not_keep_later_callers(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = threading.Thread.start
+
+    def fail(thread: threading.Thread) -> None:
+        if thread.name == "holdfast":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    client = holdfast.Client("127.0.0.1:1", request_timeout=0.5)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", fail)
+        with pytest.raises(RuntimeError):
+            client.lock("orders").acquire()
+    with pytest.raises(holdfast.Unavailable):
+        client.lock("orders").acquire()
+    client.close()
+
+
 def test_requests_that_wait_for_a_newer_map_cost_no_threads(play: Callable[[int], Played]) -> None:
     played = play(3000)
 

@@ -8,10 +8,11 @@ import socket
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Iterator, List
+from typing import Any, Iterator, List, Optional
 
 import pytest
 
@@ -236,6 +237,28 @@ def test_one_of_two_schedulers_runs_the_jobs(holdfast_server: Server) -> None:
         eventually(lambda: first.is_leading)
         first.stop()
         assert one.status("scheduler").holder_count == 0
+
+
+def test_a_campaign_goes_on_when_it_is_woken_by_the_loss_of_the_leadership_before() -> None:
+    from holdfast.apscheduler import _Campaign
+
+    class Waking(threading.Event):
+        """Wakes the first wait without an outcome, and brings the outcome after that."""
+
+        waits = 0
+
+        def wait(self, timeout: Optional[float] = None) -> bool:
+            self.waits += 1
+            if self.waits == 2:
+                campaign.resolve("granted")
+            return True
+
+    class Election:
+        _changed, _stops = Waking(), threading.Event()
+
+    campaign = _Campaign(Election())  # type: ignore[arg-type]
+    assert campaign.await_outcome() == "granted"
+    assert Election._changed.waits == 2
 
 
 def test_a_job_that_runs_ends_under_the_lock(holdfast_client: holdfast.Client) -> None:

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use holdfast_core::LogicalTime;
 use holdfast_engine::to_durable;
 use holdfast_replica::{
-    ClusterId, GroupId, Membership, NodeId, SnapshotFile, read_snapshot, salvage,
+    ClusterId, Configuration, GroupId, Membership, NodeId, SnapshotFile, read_snapshot, salvage,
 };
 use holdfast_wal::{FileDisk, GroupLog, Options, Wal};
 
@@ -71,6 +71,8 @@ struct FoundGroup {
     state: SnapshotFile,
     membership: Membership,
     logical_time: LogicalTime,
+    /// Nothing of the group can be lost with other nodes.
+    needs_no_other: bool,
 }
 
 impl FoundState {
@@ -152,6 +154,14 @@ impl Survivor {
         found.groups().map(voters_of).collect()
     }
 
+    /// Whether the node needs no other one in any group, as after a recovery. So there is nothing to recover from.
+    pub fn is_alone(&self) -> bool {
+        match &self.stage {
+            Stage::Found(found) => found.groups().all(|group| group.needs_no_other),
+            Stage::Interrupted => false,
+        }
+    }
+
     /// Makes the node the only one of a new cluster.
     pub fn recover_alone(self, options: NewClusterOptions) -> Result<Recovered, OfflineError> {
         let directory = &self.config.data_dir;
@@ -195,6 +205,7 @@ fn found_groups(
         if groups > 1 && durable.hard_state.term == 0 {
             return Err(missing());
         }
+        let snapshot = durable.snapshot.clone();
         let replica_config = replica_config(config, id, initial_members.to_vec());
         let state = salvage(replica_config, durable).map_err(|source| OfflineError::Salvage {
             group: id,
@@ -210,7 +221,10 @@ fn found_groups(
         if !shares.are_slots_of(id, table.ownership()) {
             return Err(OfflineError::OtherShares { path: path(), group: id, groups });
         }
-        found.push(FoundGroup { id, state, membership, logical_time: table.now() });
+        let committed = || snapshot.and_then(|snapshot| read_snapshot(&snapshot.data).ok());
+        let needs_no_other = is_only_voter(node, &membership)
+            && committed().is_some_and(|(committed, _)| committed == membership);
+        found.push(FoundGroup { id, state, membership, logical_time: table.now(), needs_no_other });
     }
     match logs.first() {
         None => Ok(found),
@@ -218,6 +232,13 @@ fn found_groups(
             Err(OfflineError::UnknownGroup { path: path(), group: GroupId(log.group), groups })
         }
     }
+}
+
+/// The log may have changes of members that are not committed, and which need the votes of others. So its last word
+/// counts only if a snapshot has the same.
+fn is_only_voter(node: NodeId, membership: &Membership) -> bool {
+    let Configuration { voters, outgoing, .. } = &membership.configuration;
+    outgoing.is_empty() && voters.iter().eq([&node])
 }
 
 /// Writes all new files where no node looks for them. The last step decides, for all groups. Whatever fails before
@@ -431,6 +452,28 @@ mod tests {
                 assert!(completed.aside.join(OLD_DIR).join(name).exists(), "{name} is kept");
             }
         }
+    }
+
+    #[test]
+    fn a_node_is_alone_if_a_snapshot_says_so_and_no_change_of_members_came_after_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = node_with(dir.path(), GROUPS, &states(GROUPS));
+        let survivor = Survivor::open(&config).unwrap();
+        assert!(!survivor.is_alone(), "three vote");
+        let options = NewClusterOptions { token_floor: None, closed_for: None };
+        survivor.recover_alone(options).unwrap();
+        assert!(Survivor::open(&config).unwrap().is_alone());
+
+        let voters = |ids: &[u64]| ids.iter().copied().map(NodeId).collect();
+        let of = |now: &[u64], before: &[u64]| {
+            let (voters, outgoing) = (voters(now), voters(before));
+            let configuration = Configuration { voters, outgoing, ..Configuration::default() };
+            Membership { configuration, ..Membership::default() }
+        };
+        assert!(is_only_voter(NodeId(1), &of(&[1], &[])));
+        assert!(!is_only_voter(NodeId(1), &of(&[1], &[1, 2])), "the change needs node 2");
+        assert!(!is_only_voter(NodeId(1), &of(&[2], &[])));
+        assert!(!is_only_voter(NodeId(1), &of(&[1, 2], &[])));
     }
 
     #[test]

@@ -261,7 +261,7 @@ class Engine:
             self._wake_in.setblocking(False)
             self._wake_out.setblocking(False)
             settings = self._options.settings
-            self._session = Session(
+            session = Session(
                 self._endpoints(),
                 {**settings, "owner": {**settings["owner"], "pid": os.getpid()}},
                 self._new_session_id,
@@ -269,10 +269,10 @@ class Engine:
                 _clock.now(),
                 self.group,
             )
-            self._thread = threading.Thread(
-                target=self._run, args=(self.epoch, self._session), name="holdfast", daemon=True
-            )
-            self._thread.start()
+            thread = threading.Thread(target=self._run, args=(self.epoch, session), name="holdfast", daemon=True)
+            # If it cannot be started, there is no session that nobody serves, and the next request tries again.
+            thread.start()
+            self._session, self._thread = session, thread
         return self._session
 
     # What the thread does.

@@ -139,8 +139,11 @@ class _Campaign(Call):
         elected._changed.clear()
 
     def await_outcome(self) -> Any:
-        if not self._elected._stops.is_set():
-            self._elected._changed.wait()
+        elected = self._elected
+        # The loss of the leadership before can wake it, too.
+        while self._done.locked() and not elected._stops.is_set():
+            elected._changed.wait()
+            elected._changed.clear()
         if self._elected._stops.is_set():
             raise _Stopped
         return self.outcome

@@ -136,8 +136,15 @@ final class Acquisition {
 
   /** Nothing but a session was asked for. */
   private Outcome unsent(Outcome opened) {
-    boolean isUnavailable = opened.error() instanceof UnavailableException;
-    return isUnavailable ? sessions.root().unavailable() : opened;
+    if (!(opened.error() instanceof UnavailableException)) {
+      return opened;
+    }
+    try {
+      return sessions.root().unavailable();
+    } catch (HoldfastException error) {
+      // The client was closed in the meantime.
+      return Outcome.error(() -> error);
+    }
   }
 
   private synchronized Call send(Consumer<Outcome> onDone) {
