@@ -270,8 +270,13 @@ class Engine:
                 self.group,
             )
             thread = threading.Thread(target=self._run, args=(self.epoch, session), name="holdfast", daemon=True)
-            # If it cannot be started, there is no session that nobody serves, and the next request tries again.
-            thread.start()
+            try:
+                thread.start()
+            except RuntimeError:
+                # There is no session that no thread serves: the next request tries again.
+                self._wake_in.close()
+                self._wake_out.close()
+                raise
             self._session, self._thread = session, thread
         return self._session
 
