@@ -109,7 +109,7 @@ impl LockTable {
         let Some(session) = self.live_session(call.session) else { return true };
         session.departed().is_none()
             || session.answers.get(call.request).is_some()
-            || session.lost(meant.token)
+            || session.lost_hold(meant.token, meant.acquire)
             || !matches!(self.find_meant(call, meant), Err(Rejection::NotHeld))
     }
 

@@ -351,6 +351,15 @@ impl Rest {
         self.losses.contains(&token)
     }
 
+    /// Whether it lost this hold. Shared holds of one lock can have one token; then the acquire tells which one is meant.
+    pub(crate) fn lost_hold(&self, token: FenceToken, acquire: RequestId) -> bool {
+        let all = (token, RequestId(0))..=(token, RequestId(u64::MAX));
+        let is_another = acquire != RequestId(0)
+            && self.shared_losses.range(all).next().is_some()
+            && !self.shared_losses.contains(&(token, acquire));
+        self.lost(token) && !is_another
+    }
+
     pub(crate) fn losses(&self) -> &BTreeSet<FenceToken> {
         &self.losses
     }

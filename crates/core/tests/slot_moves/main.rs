@@ -55,6 +55,12 @@ fn the_histories_have_everything_that_a_move_can_meet() {
 }
 
 #[test]
+fn histories_that_once_found_a_fault() {
+    // A session lost one shared hold, and another one with the same token had left.
+    groups::play(5_114_440_642_550_285_242);
+}
+
+#[test]
 fn clients_that_do_not_heed_departures_are_found_to_share_a_lock() {
     let shares_a_lock = |seed: u64| {
         let played = catch_unwind(|| groups::play_with(seed, Care::Careless));
