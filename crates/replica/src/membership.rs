@@ -120,6 +120,12 @@ impl Membership {
         self.members.contains_key(&node)
     }
 
+    /// The leader that still sends to this node, if the node is a member. A node that has left the group remembers the
+    /// last leader that it knew, but gets nothing from it any more.
+    pub fn heard_leader(&self, node: NodeId, known: Option<NodeId>) -> Option<NodeId> {
+        known.filter(|_| self.is_member(node))
+    }
+
     /// The node was a member once, and its id will never be one again.
     pub fn was_removed(&self, node: NodeId) -> bool {
         self.cluster.is_some() && node <= self.highest && !self.is_member(node)

@@ -43,7 +43,10 @@ impl<H: Host> Engine<H> {
         others.find_map(|Group { id, replica, .. }| {
             let differences = replica.membership().differences(root.membership());
             // A node that cannot get its vote holds up its group, and with it the removal of the node that it replaces.
-            if matches!(change, MembershipChange::Remove { node } if differences.contains(node)) {
+            let is_held_up = |node| differences.contains(node);
+            // All nodes differ from a copy of the group that is still empty.
+            let is_known = replica.membership().cluster.is_some();
+            if matches!(change, MembershipChange::Remove { node } if is_known && is_held_up(node)) {
                 return None;
             }
             let node = differences.into_iter().find(|node| *node != change.node())?;

@@ -66,8 +66,10 @@ pub(crate) async fn give_up_groups_without_root(rpc: Rpc) {
 
 /// The leader sends to this node, and this node to the leader.
 fn hears_root_leader(rpc: &Rpc) -> bool {
-    let leader = rpc.door.leadership(GroupId::FIRST).leader;
-    leader.is_some_and(|leader| leader == rpc.membership.me || rpc.links.reachable(leader))
+    let known = rpc.door.leadership(GroupId::FIRST).leader;
+    let me = rpc.membership.me;
+    let leader = rpc.membership.in_group(GroupId::FIRST, |members| members.heard_leader(me, known));
+    leader.is_some_and(|leader| leader == me || rpc.links.reachable(leader))
 }
 
 /// The other voters of the group, beginning with another one each time.

@@ -57,7 +57,7 @@ impl Node {
                 group.ledger.turn_began = monotonic;
             }
             running.record_publication(monotonic);
-            running.give_up_groups_without_root(monotonic);
+            running.give_up_groups_without_root(self.id, monotonic);
             let (boot, is_tier_in_use) = (BootTime(monotonic), running.uses_tier);
             running.engine.handle_time(Now { monotonic, boot, is_tier_in_use });
             if is_tier_in_use {

@@ -18,12 +18,12 @@ pub(super) struct WithoutRoot {
 }
 
 impl Running {
-    pub(super) fn give_up_groups_without_root(&mut self, now: Duration) {
-        let (root, others) = match self.groups.split_first() {
-            Some((root, others)) if !others.is_empty() => (root, others),
+    pub(super) fn give_up_groups_without_root(&mut self, node: NodeId, now: Duration) {
+        let others = match self.groups.split_first() {
+            Some((_, others)) if !others.is_empty() => others,
             _ => return,
         };
-        if root.leadership.leader.is_some() {
+        if self.root_leader_heard_by(node).is_some() {
             self.without_root.due = None;
             return;
         }
@@ -41,6 +41,11 @@ impl Running {
         }
         self.without_root.due = Some(now + AGAIN_AFTER);
         self.without_root.tries += 1;
+    }
+
+    fn root_leader_heard_by(&self, node: NodeId) -> Option<NodeId> {
+        let root = self.engine.replica(GroupId::FIRST)?;
+        root.membership().heard_leader(node, root.leadership().leader)
     }
 
     /// Another voter each time.

@@ -54,6 +54,8 @@ pub(super) struct Cluster {
     now: Duration,
     /// The messages of these groups are lost.
     pub(super) cut: BTreeSet<GroupId>,
+    /// The messages of these groups to these nodes are lost.
+    pub(super) cut_to: BTreeSet<(NodeId, GroupId)>,
     is_tier_in_use: bool,
 }
 
@@ -64,6 +66,7 @@ impl Cluster {
             nodes: BTreeMap::new(),
             now: Duration::ZERO,
             cut: BTreeSet::new(),
+            cut_to: BTreeSet::new(),
             is_tier_in_use: false,
         };
         for node in 1..=nodes {
@@ -169,6 +172,7 @@ impl Cluster {
         }
         for (from, to, group, message) in sent {
             if !self.cut.contains(&group)
+                && !self.cut_to.contains(&(to, group))
                 && let Some(node) = self.nodes.get_mut(&to)
             {
                 node.inbox.push_back((from, group, message));
@@ -243,7 +247,7 @@ fn root_table(cluster: &Cluster) -> &LockTable {
     cluster.nodes[&NodeId(1)].engine.replica(FIRST).unwrap().table()
 }
 
-fn touch() -> Command {
+pub(super) fn touch() -> Command {
     Command::Touch { session: ALICE, acked_through: RequestId(0) }
 }
 

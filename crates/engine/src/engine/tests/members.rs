@@ -7,7 +7,7 @@ use holdfast_replica::{
     ChangeRefusal, DirectoryId, GroupId, Member, Membership, MembershipChange, NodeId, Role,
 };
 
-use super::groups::{Cluster, FIRST, SECOND};
+use super::groups::{Cluster, FIRST, SECOND, touch};
 use crate::peer_registry::MEMBERS_SINCE;
 
 const THIRD: GroupId = GroupId(3);
@@ -154,6 +154,64 @@ fn a_node_that_dies_before_it_has_replaced_another_in_each_group_can_be_removed(
     cluster.run_for(Duration::from_secs(2));
     change(&mut cluster, 2, MembershipChange::Remove { node: NEW });
     votes_become(&mut cluster, &[FIRST, SECOND, THIRD], &[1, 2]);
+}
+
+/// The leader of the group changes, and then the new one leads.
+fn hand_over(cluster: &mut Cluster, group: GroupId, to: NodeId) {
+    let leader = cluster.leader(group).unwrap();
+    cluster.node(leader).engine.hand_over(group, Some(to), 0);
+    cluster.run_until(|cluster| cluster.leader(group) == Some(to));
+}
+
+#[test]
+fn a_node_that_left_the_root_group_hears_no_leader_of_it_so_another_node_completes_a_change() {
+    let mut cluster = cluster();
+    let leaving = NodeId(3);
+    hand_over(&mut cluster, SECOND, leaving);
+    cluster.cut_to.insert((NEW, SECOND));
+    change(&mut cluster, 1, replace_third());
+    // Each entry of the root group tells its followers what is committed, and so the leaving node that it has left.
+    for call in 0..1_000 {
+        if !members(&cluster, leaving, FIRST).is_member(leaving) {
+            break;
+        }
+        cluster.node(NodeId(1)).engine.call(FIRST, touch(), call, None);
+        cluster.run_for(Duration::from_millis(10));
+    }
+    votes_become(&mut cluster, &[FIRST, THIRD], &[1, 2, 4]);
+    cluster.node(NEW).stopped = Some(crate::effect::StopCause::Requested);
+    cluster.cut_to.clear();
+    change(&mut cluster, 2, MembershipChange::Remove { node: NEW });
+    votes_become(&mut cluster, &[FIRST, THIRD], &[1, 2]);
+
+    // Its copy of the root group still has the new node, so the group that it leads waits for that one.
+    cluster.run_for(Duration::from_secs(20));
+    assert_eq!(cluster.leader(SECOND), Some(leaving));
+    assert!(members(&cluster, leaving, SECOND).is_member(NEW));
+    let known = cluster.nodes[&leaving].engine.replica(FIRST).unwrap().leadership().leader;
+    assert_eq!(known, Some(NodeId(1)), "Raft does not forget the leader");
+    assert_eq!(members(&cluster, leaving, FIRST).heard_leader(leaving, known), None);
+    // The host gives the group up, because it hears no leader of the root group.
+    hand_over(&mut cluster, SECOND, NodeId(1));
+    votes_become(&mut cluster, &[SECOND], &[1, 2]);
+}
+
+#[test]
+fn a_leader_without_a_copy_of_a_group_removes_no_node() {
+    let mut cluster = cluster();
+    cluster.cut.insert(SECOND);
+    change(&mut cluster, 1, add(NEW));
+    votes_become(&mut cluster, &[FIRST, THIRD], &[1, 2, 3, 4]);
+    hand_over(&mut cluster, FIRST, NEW);
+    change(&mut cluster, 2, MembershipChange::Remove { node: NodeId(1) });
+    cluster.run_for(Duration::from_millis(100));
+    let refused = &cluster.nodes[&NEW].changes[&2];
+    assert!(matches!(refused, Ok(Err(ChangeRefusal::UnderWay { .. }))), "{refused:?}");
+
+    cluster.cut.clear();
+    votes_become(&mut cluster, &[SECOND], &[1, 2, 3, 4]);
+    change(&mut cluster, 3, MembershipChange::Remove { node: NodeId(1) });
+    votes_become(&mut cluster, &[FIRST, SECOND, THIRD], &[2, 3, 4]);
 }
 
 #[test]
