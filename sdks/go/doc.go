@@ -14,7 +14,8 @@
 // if no message has said so: after a pause of the process, a sleep of the machine, or a cut network. [Guard.Context] is
 // cancelled when the lock is lost, with a *[LostError] as its cause.
 //
-// A request that was sent twice has one effect. A caller whose context ends leaves no waiter and no lock behind.
+// A request that was sent twice has one effect. If the context of a caller ends, the client cancels its request, or
+// releases its lock, in the background. If no node can be reached, the lock ends with the session's TTL.
 //
 // No lock can keep a paused process from writing late. Only the resource can: check the token there. The packages fence
 // and hfsql, and the modules hfpgx and hfredis, do that.

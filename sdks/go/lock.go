@@ -10,9 +10,10 @@ import (
 
 // Lock takes a lock. Without [Wait] it tries once.
 //
-// The context is that of the call and, by [Guard.Context], of the work under the lock. To bound only the wait, use
-// [Wait]: a deadline of the context would end the work, too. If the context ends during the call, the call leaves
-// neither a waiter nor a lock behind.
+// ctx bounds this call. It is also the parent of [Guard.Context]: when ctx ends, so does the context of the work. To
+// bound only the wait, use [Wait]: a deadline of ctx would also end [Guard.Context]. If ctx ends during the call, the
+// client cancels the request, or releases the lock, in the background. If no node can be reached, the lock ends with
+// the session's TTL.
 func (c *Client) Lock(ctx context.Context, name string, options ...LockOption) (*Guard, error) {
 	if err := checkName(name); err != nil {
 		return nil, err
@@ -63,8 +64,9 @@ func (c *Client) acquire(ctx context.Context, request core.Request, terms *terms
 	return held, nil
 }
 
-// Do runs the body under a lock, and gives the lock back. The body's context ends when the lock is lost. If it was lost,
-// Do fails with [ErrLost], joined with the body's own error.
+// Do runs the body under a lock, and gives the lock back. The body's context ends when the lock is lost. If it was
+// lost, Do fails with [ErrLost], joined with the body's own error. Do waits for the release, also if ctx has ended, for
+// up to the request timeout.
 func (c *Client) Do(
 	ctx context.Context, name string, body func(ctx context.Context, guard *Guard) error, options ...LockOption,
 ) (err error) {

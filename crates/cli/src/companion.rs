@@ -9,7 +9,7 @@
 //! Its stdin is a pipe that only the other can write to. The end of it means that the other is dead.
 //!
 //! It acts on positive evidence only. If it cannot see the group dead, or cannot reach the cluster, it ends after the
-//! session's TTL: by then the cluster has ended the session itself.
+//! session's TTL. The cluster ends the session itself at about that time (later if it has no leader).
 
 pub(crate) mod group;
 

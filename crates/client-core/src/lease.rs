@@ -10,28 +10,29 @@
 //! S + (D - L) x 0.98 - slack
 //! ```
 //!
-//! Each sample gives a sound bound, so the client may use the latest bound. The bound is
-//! `0.98 D + (S - 0.98 L)`. So for every D the sample with the largest `S - 0.98 L` gives the
-//! latest bound, and only that sample is kept. This matters for a lock that was granted after a
-//! long wait: its own request was sent long ago, and a later heartbeat gives a later bound.
+//! Each sample gives a sound bound, so the client may use the bound that lies latest in time. The bound is
+//! `0.98 D + (S - 0.98 L)`. So for every D the sample with the largest `S - 0.98 L` gives the latest bound, and only
+//! that sample is kept. This matters for a lock that was granted after a long wait: its own request was sent long ago,
+//! and a later heartbeat gives a later bound.
 //!
-//! **The lease that a client trusts never outlives what the servers may end.** They end a session a
-//! TTL after the last request that they answered, or a linger time after its connection ended,
-//! whichever is sooner. A connection can end without the client knowing (a relay dies). If the
-//! servers notice that before they stamp a request, the request starts the TTL again and cancels
-//! the linger. So the linger time can only count from the stamp of the last answered request or
-//! later, and the session lives at least for the shorter of TTL and linger since that request was
-//! sent. That is the *lease span*, and the client sends heartbeats often enough for it.
+//! **A client never trusts its session past the moment at which the servers may end it.** They end a session a TTL
+//! after the last request that they answered, or a linger time after its connection ended, whichever is sooner. A
+//! connection can end without the client knowing (a relay dies). If the servers notice the broken connection first and
+//! stamp a request afterwards, that request restarts the TTL and cancels the linger. So the linger time can only count
+//! from the stamp of the last answered request or later, and the session lives at least for the shorter of TTL and
+//! linger since that request was sent. That is the *lease span*, and the client sends heartbeats often enough for it.
 //!
-//! The efficiency tier has a separate clock, which restarts with each leader. Its samples are kept separately: they
-//! bound the holds of that tier, and say nothing about the session, whose time the replicated lock table keeps.
+//! The efficiency tier (in names: `best_effort`) has a separate clock, which restarts with each leader. Its samples are
+//! kept separately: they bound the holds of that tier, and say nothing about the session, whose time the replicated
+//! lock table keeps.
 //!
 //! Invariants:
-//! - `valid_until` of a session or hold is never later than its true end, as long as the rates hold;
+//! - `valid_until` of a session or hold is never later than its true end, as long as all clocks run within 1 % of real
+//!   time;
 //! - `valid_until` of a session never moves back. That of a hold moves back only when a renewal of
 //!   the hold is sent or answered, because a renewal may shorten the hold, or when the efficiency
 //!   tier's clock restarts. An ended hold has none;
-//! - a retried request counts from its *first* sending, since its answer may be the first one's.
+//! - a retried request counts from its *first* sending, because the answer may belong to the first sending.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -40,7 +41,7 @@ use std::time::Duration;
 /// ours.
 const MARGIN_PERCENT: i128 = 2;
 
-/// Logical times are whole milliseconds, and each of L and D may be cut by up to one.
+/// Logical times are whole milliseconds, and each of L and D may be rounded down by up to one millisecond.
 const SLACK: Duration = Duration::from_millis(2);
 
 /// A reading of the client's own clock, since an arbitrary start.
@@ -106,8 +107,8 @@ struct HoldLease {
 #[derive(Debug, Clone, Copy)]
 struct UnansweredRenewal {
     /// A renewal can *shorten* a hold, and takes effect when it is applied, not when its answer comes.
-    /// So until there is one, the hold is not trusted past what the renewal leaves of it. None: the
-    /// renewal keeps the hold's TTL, so it cannot shorten it.
+    /// So until the answer comes, the hold is trusted only until the shorter end that the renewal may have set. None:
+    /// the renewal keeps the hold's TTL, so it cannot shorten it.
     end: Option<LocalTime>,
     /// Another renewal was answered since this one was first sent. Which of the two was applied last is not known.
     is_overtaken: bool,
@@ -115,7 +116,7 @@ struct UnansweredRenewal {
 
 impl Leases {
     /// The session was opened by a request sent at `sent_at`. It ends a TTL after its last answered request, or a
-    /// linger time after its connection.
+    /// linger time after its connection ended.
     pub fn opened(
         sent_at: LocalTime,
         logical_time: LogicalTime,
@@ -156,8 +157,9 @@ impl Leases {
         self.best_effort_sample = None;
     }
 
-    /// The stream to the leader is lost, or the leader reported that it may lead no longer. The holds of the efficiency
-    /// tier are in its memory, so another leader may grant them from now on. Ends them, and returns which they were.
+    /// The stream to the leader is lost, or the leader reported that another node leads. The holds of the efficiency
+    /// tier are in the leader's memory, so another leader may grant them from now on. Ends them, and returns which they
+    /// were.
     pub fn leader_lost(&mut self) -> Vec<HoldId> {
         #[cfg(feature = "planted")]
         if crate::planted::Bug::BestEffortKeptWithoutLeader.is_active() {
@@ -186,7 +188,8 @@ impl Leases {
     }
 
     /// A renewal that gives the hold this TTL, or keeps the one it has, goes out. Of several sendings the first counts.
-    /// A renewal bounds the hold until it is answered, for ever if it never is: it may have taken effect.
+    /// A renewal with a TTL bounds the hold until it is answered or refused, for ever if it never is: it may have taken
+    /// effect.
     pub fn renewal_sent(
         &mut self,
         hold: HoldId,
@@ -223,7 +226,8 @@ impl Leases {
         }
     }
 
-    /// Whether answers to requests from before a renewal can name a deadline that is too late.
+    /// Whether a renewal that sets a TTL was sent. Then the answer to an older request may name a later deadline than
+    /// the hold now has.
     pub(crate) fn has_new_ttl(&self, hold: HoldId) -> bool {
         self.holds.get(&hold).is_some_and(|lease| lease.has_new_ttl)
     }
@@ -320,7 +324,7 @@ pub fn lease_span(ttl: Duration, linger: Duration) -> Duration {
     ttl.min(linger)
 }
 
-/// A span of logical time that began after `sent_at` is certainly not over before then.
+/// A span of logical time that began after `sent_at` is certainly not over before the time returned.
 pub fn safe_end(sent_at: LocalTime, span: Duration) -> LocalTime {
     #[cfg(feature = "planted")]
     if crate::planted::Bug::NoMargin.is_active() {

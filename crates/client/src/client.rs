@@ -16,8 +16,8 @@ use crate::session::Sessions;
 use crate::status;
 use crate::unary::{CallError, TokenState, Watch};
 
-/// One session with the cluster, or one with each group of it whose locks are used. Clones share them; they are closed when
-/// the last clone and the last guard are gone.
+/// The client's sessions: one or, in a cluster with several groups, also one in each further group whose locks it uses.
+/// Clones share them; they are closed when the last clone and the last guard are gone.
 #[derive(Debug, Clone)]
 pub struct Client {
     sessions: Sessions,
@@ -56,14 +56,16 @@ impl Client {
         Election::new(self.sessions.clone(), name.into())
     }
 
-    /// What happens to the locks under a prefix: a snapshot first, then every event once and in order. It goes
-    /// on over broken connections and changes of leader, or says that it could not.
+    /// What happens to the locks under a prefix: a snapshot first, then every event once, in order within each group.
+    /// It goes on over broken connections and changes of leader. If it cannot continue without a gap, it reports
+    /// [`Restarted`](crate::unary::Watched::Restarted), and a new snapshot follows.
     pub fn watch(&self, prefix: &str) -> Watch {
         self.sessions.calls().watch(prefix)
     }
 
-    /// Who holds a lock and who waits for it, in both tiers, as of a moment after the call: how many, and the first ten of
-    /// each. [`Unary::status`](crate::unary::Unary::status) tells of more.
+    /// Who holds a lock and who waits for it, in both tiers, as of a moment between the call and its answer: how many,
+    /// and at least the first ten of each (if there are so many). [`Unary::status`](crate::unary::Unary::status) tells
+    /// of more.
     pub async fn status(&self, name: &str) -> Result<StatusResponse, CallError> {
         status::status(&self.sessions, name).await
     }
@@ -74,14 +76,15 @@ impl Client {
         self.sessions.calls().check_fence(name, fence).await
     }
 
-    /// Whether calls are made at all, or fail at once because no node has been of use for some seconds. In a cluster of
-    /// several groups it is the worst one of the groups in use: only the calls for that group fail.
+    /// The circuit breaker. Closed: calls are sent. Otherwise they fail at once, because no node has served the session
+    /// for 3 s. With several groups this is the worst state of all; only calls for a group whose own breaker is not
+    /// closed fail.
     pub fn circuit(&self) -> Circuit {
         self.sessions.circuit()
     }
 
-    /// How the efficiency tier is doing: what serves it, whether that is of use, and how often what came of it.
-    /// It costs nothing to ask.
+    /// How the efficiency tier is doing: which backend serves it, the state of its circuit breaker, and counts of how
+    /// calls ended. It asks no server.
     pub fn efficiency(&self) -> EfficiencyStatus {
         self.route.status(self.sessions.root())
     }
@@ -101,8 +104,8 @@ impl Client {
         self.route.circuit(self.sessions.root())
     }
 
-    /// Ends the session, in each group that has one: all its locks and places in queues are freed at once, also those of clones, and those
-    /// that are kept outside of the cluster.
+    /// Ends the session, in each group that has one: all its locks and places in queues are freed at once, also those
+    /// of clones, and those kept in Redis.
     pub async fn close(self) -> Result<(), CloseError> {
         // What cannot be given back in time ends with its TTL.
         let outside = tokio::time::timeout(self.sessions.request_timeout(), self.route.close());

@@ -1,5 +1,5 @@
-//! Bugs that are planted on purpose, to show that the simulation finds them. They exist only with the
-//! feature `planted`, which only the simulation turns on; one at a time is active, in the whole process.
+//! Bugs that are planted on purpose, to show that tests find them. They exist only with the feature `planted`, which
+//! only tests turn on; one at a time is active, in the whole process.
 
 use core::sync::atomic::{AtomicU8, Ordering};
 

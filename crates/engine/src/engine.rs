@@ -4,19 +4,21 @@
 //! inputs -> time -> begin: propose, send what may go early, serve reads
 //!        -> apply and answer what is committed (a leader) -> one list of answers per client stream
 //!        -> one write and one sync for all groups
-//!        -> acknowledge -> finish: apply (a follower), serve reads, send
+//!        -> acknowledge -> finish: apply (a follower; a leader what its own sync committed), serve reads, send
 //! at the end of the turn: one list of answers per client stream
 //! ```
 //!
 //! A pass is one way through these lines from `begin` on. A turn of the host's loop has one or more passes, each with
-//! at most one write and one sync: the engine begins another pass as long as the last one wrote something, and then
-//! returns `Step::Rest`.
+//! at most one write and one sync: the engine begins another pass as long as the last one found something to do in any
+//! group, or a new policy. Then it returns `Step::Rest`.
 //!
-//! Batching needs no timer in general: while one sync is under way, the host's queue fills, and the next turn takes all
-//! of it as one proposal. Exception: acquires that would only join a queue are delayed by at most 1 ms
-//! (`replica/batching.rs`).
+//! Batching needs no timer in general: while one sync is under way, the host's queue fills, and the next turn takes as
+//! much of it as one turn may, as one proposal for each group. Exceptions: acquires that would only join a queue are
+//! delayed by at most 1 ms (`replica/batching.rs`), and a frame with only a heartbeat waits for at most a tick
+//! (`heartbeats.rs`).
 //!
-//! A turn touches only the groups that are ready (`groups.rs`). The lines above are for each of them.
+//! A turn touches only the groups that are ready (`groups.rs`). Each step above runs for all ready groups before the
+//! next step begins. Write and sync are one for all groups.
 //!
 //! A full disk halts the turn in `Phase::Write`. Calls are refused, and the same turn is tried again until there is
 //! room (`full_disk.rs`). `inputs.rs` handles the inputs, and `effects.rs` the effects of the replicas.
@@ -50,7 +52,7 @@ use crate::planted::Bug;
 use crate::query::Query;
 use crate::streams::{CutOff, Streams};
 
-/// The group that the efficiency tier follows.
+/// The group whose leader serves the efficiency tier.
 const ROOT: GroupId = GroupId::FIRST;
 
 #[derive(Clone, Debug)]
@@ -68,7 +70,8 @@ pub struct Now {
     pub monotonic: Duration,
     /// For the leader lease: it runs on while the machine sleeps (`CLOCK_BOOTTIME`).
     pub boot: BootTime,
-    /// Whether sessions use the efficiency tier of this node. While none does, the leader lease is not renewed.
+    /// Whether sessions use the efficiency tier of this node. While none does, the leader lease is not renewed (how
+    /// long this node can be sure that it leads: `leader_lease.rs`).
     pub is_tier_in_use: bool,
 }
 
@@ -81,7 +84,7 @@ pub struct Engine<H: Host> {
     heartbeats: DeferredHeartbeats,
     tier: Tier,
     turn: TurnState,
-    /// Of the policy that the root group has here, and the other groups get.
+    /// The generation of the root group's policy on this node, which the other groups adopt.
     policy_generation: u64,
     /// Set while the disk is full.
     halt: Option<Halt>,
@@ -100,15 +103,15 @@ struct Tier {
     term: Option<u64>,
 }
 
-/// The progress of the present pass. Its buffers are kept for their capacity.
+/// The progress of the present pass (not of the turn). Its buffers are kept for their capacity.
 #[derive(Debug, Default)]
 struct TurnState {
     phase: Phase,
-    /// What must become durable in this pass, by group.
+    /// What each replica returned from `begin_turn` in this pass, by group: it must become durable.
     turns: Vec<(GroupId, Turn)>,
     /// When the host was first asked to write it.
     write_began: Option<Duration>,
-    /// Messages of this step, one batch per peer.
+    /// Messages collected until the next `send_outgoing`, one batch per peer.
     outgoing: BTreeMap<NodeId, Vec<(GroupId, Vec<u8>)>>,
     effects: Vec<ReplicaEffect>,
 }
@@ -126,7 +129,8 @@ enum Phase {
 type ApplyStep = fn(&mut Replica, &mut Vec<ReplicaEffect>) -> Result<(), Fatal>;
 
 impl<H: Host> Engine<H> {
-    /// `replicas` have loaded their state from disk. `known` are the nodes in the configuration file.
+    /// `replicas` have loaded their state from disk. `known`: nodes and addresses from the configuration file, not the
+    /// members.
     pub fn new(
         config: EngineConfig,
         replicas: impl IntoIterator<Item = (GroupId, Replica)>,
@@ -218,7 +222,7 @@ impl<H: Host> Engine<H> {
                 self.begin_turns();
                 self.turn.phase = Phase::Answer;
             }
-            // Clients get their answers while the disk writes.
+            // Answers go out before the disk write, so clients do not wait for it.
             Phase::Answer => {
                 self.apply(Replica::answer_committed)?;
                 if Bug::AnswerBeforeSync.is_active() {
@@ -317,7 +321,7 @@ impl<H: Host> Engine<H> {
         }
     }
 
-    /// The last pass of the turn wrote nothing. All messages and answers of the turn are on their way.
+    /// The last pass of the turn had nothing to do. The turn's last answers are delivered here.
     fn end_turn(&mut self) -> Step {
         self.groups.end_turn(self.now.monotonic);
         self.replay_missed_inputs();
@@ -357,7 +361,7 @@ impl<H: Host> Engine<H> {
         &self.turn.turns
     }
 
-    /// Swaps the effects since the last call, in order, with an empty buffer.
+    /// Moves the effects since the last call, in order, into `buffer`, which must be empty.
     pub fn take_effects(&mut self, buffer: &mut Vec<Effect<H>>) {
         std::mem::swap(buffer, &mut self.out.effects);
     }

@@ -1,20 +1,21 @@
 //! PostgreSQL: the check inside the transaction that writes.
 //!
-//! Two ways, and [`MIGRATION`] for the first:
+//! Two ways; the first needs [`MIGRATION`]:
 //! - [`check`] in a transaction, before reading and writing whatever belongs to the resource. The mark is
 //!   a row of `holdfast.high_water_marks`, locked until the transaction ends.
 //! - [`Row`], for a table that keeps the mark in a column of its own (`last_token bigint NOT NULL DEFAULT 0`):
 //!   `UPDATE … WHERE … AND last_token <= $token`. One statement checks and writes; [`WriteError`] tells stale
 //!   from missing.
 //!
-//! A program that reads first and writes in another transaction shows its token on reading too: by [`check`] in the
-//! transaction that reads, or by [`Row::take`].
+//! A program that reads first and writes in another transaction must present its token when it reads, too: by [`check`]
+//! in the transaction that reads, or by [`Row::take`]. Otherwise a late writer can write between that read and its own
+//! write.
 //!
 //! Caveats:
-//! - under `REPEATABLE READ` and `SERIALIZABLE` a check that meets another one fails with 40001, as any write
-//!   does there. Run the transaction again; the fence is not the cause;
-//! - two transactions that check several resources each should do so in one order, or PostgreSQL ends one
-//!   of them as a deadlock;
+//! - under `REPEATABLE READ` and `SERIALIZABLE` a check fails with 40001 if another transaction has changed the same
+//!   mark since this one's snapshot, as any write does there. Run the transaction again; the fence is not the cause;
+//! - two transactions that check several resources each should do so in the same order, or PostgreSQL ends one of them
+//!   as a deadlock;
 //! - a standby that is promoted may lack the last commits unless replication is synchronous. It
 //!   then lacks data and marks alike.
 
@@ -32,10 +33,10 @@ use crate::rule::{Claim, HighWaterMark, Refusal};
 /// also `sql/postgres.sql` of this crate.
 pub const MIGRATION: &str = crate::POSTGRES_MIGRATION;
 
-/// The error code of [`Refusal::Stale`] in the functions of [`MIGRATION`].
+/// The SQLSTATE with which the functions of [`MIGRATION`] report a stale token.
 pub const STALE: &str = "ZF001";
 
-/// Runs [`MIGRATION`]. Two at the same time do not disturb each other.
+/// Runs [`MIGRATION`]. Concurrent calls run one after another (advisory lock).
 pub async fn migrate(client: &mut Client) -> Result<(), Error> {
     let transaction = client.transaction().await?;
     // `CREATE … IF NOT EXISTS` alone can still collide with another session's.
@@ -55,7 +56,7 @@ pub enum CheckError {
     Postgres(#[from] Error),
 }
 
-/// Lets the transaction go on if the claim passes, and keeps all others from the resource until it
+/// Lets the transaction go on if the claim passes, and makes other checks of this resource wait until the transaction
 /// ends. If it does not pass, the transaction is aborted: it can only be rolled back.
 pub async fn check(transaction: &Transaction<'_>, claim: &Claim) -> Result<(), CheckError> {
     let query = "SELECT holdfast.raise_mark($1, $2)";

@@ -1,4 +1,5 @@
-//! May this caller do that? The one place where it is decided.
+//! May this caller do that? The one place where a node decides it on receipt. The lock table checks again when it
+//! applies the command.
 
 use std::fmt;
 use std::sync::Arc;
@@ -126,7 +127,7 @@ impl Service {
         Service { since_boot: Some(since_boot), ..self }
     }
 
-    /// Until the first change of the policy, a token with this digest is an administrator's.
+    /// Until the first change of the policy, a token with this digest proves an administrator (the bootstrap token).
     #[must_use]
     pub fn with_bootstrap(self, digest: [u8; 32]) -> Service {
         Service { bootstrap: Some(digest), ..self }
@@ -145,7 +146,7 @@ impl Service {
         self.mode
     }
 
-    /// The policy that this node has applied.
+    /// The newest policy that any group of this node has applied.
     pub fn policy(&self) -> &Arc<PolicyInForce> {
         &self.policy
     }
@@ -170,8 +171,8 @@ impl Service {
     }
 
     /// Checks that the caller may call `method` on `about`, which the front end has decoded. A denial is an error in
-    /// the mode `required`, and in every mode for methods that show or change who may do what. In the mode `permissive`
-    /// other denials are only reported. In the mode `off` nothing else is checked.
+    /// the mode `required`, and in every mode for methods with [`Verb::Access`] (to see and change the policy). In the
+    /// mode `permissive` other denials are only reported. In the mode `off` nothing else is checked.
     pub fn authorise(
         &self,
         caller: &Caller,
@@ -238,8 +239,7 @@ impl Service {
         self.audit.check(method)
     }
 
-    /// How long the caller's credential is still good. `None` if it has no end, or if the mode
-    /// demands none.
+    /// How long the caller's credential is still good. `None` if it has no end, or if the mode is not `required`.
     pub fn credential_left(&self, caller: &Caller) -> Option<Duration> {
         let unix_ms = self.unix_ms.filter(|_| self.mode == AuthMode::Required)?;
         let until_unix_ms = match (&caller.credential, caller.identity()) {

@@ -4,20 +4,20 @@
 //! between them happens here, for all front ends alike:
 //!
 //! 1. [`Service::begin`]: is there room for one more request of this kind?
-//! 2. [`Service::authorise`]: may this [`Caller`] do that, and has it not asked too often? If so,
-//!    the action becomes an [`Admitted`] value. The two ways to the shard (`rpc/door.rs` and
-//!    `shard/framed.rs` of the server) take only such values.
+//! 2. [`Service::authorise`]: may this [`Caller`] do that, is it within its rate quotas, and can the audit file be
+//!    written, where the configuration demands that? If so, the action becomes an [`Admitted`] value. The two ways to
+//!    the shard (`rpc/door.rs` and `shard/framed.rs` of the server) take only such values.
 //! 3. [`route`]: which node carries it out?
 //!
 //! # Invariants
 //!
 //! * [`Method`] is the table of all that a caller can ask for. Each row says what the method is, what its caller needs,
-//!   which limit it counts for, and where it is carried out. A method without a row cannot be named, and a request that
-//!   names no method is not admitted.
+//!   which limit it counts for, and where it is carried out. The enum and the rows come from one macro, so every
+//!   [`Method`] has a row. A request that names no method is not admitted.
 //! * Only [`Service::authorise`] makes an [`Authorised`] value, and only that makes an [`Admitted`] one.
 //! * No identity is taken from a header that names one: [`identity_header`] finds such headers, and
 //!   the front ends refuse requests that carry one.
-//! * No clock, no I/O, no thread. The host says what time it is. The simulation routes with it.
+//! * No clock, no I/O, no thread. The host says what time it is. The simulation uses this crate's `route`.
 
 mod access;
 mod admit;

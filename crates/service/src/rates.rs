@@ -1,7 +1,8 @@
 //! How often callers may ask, by the quotas of the policy that is in force.
 //!
-//! Each node counts for itself, and each request counts at each node that admits it. The leader admits all of them, so
-//! its count is that of the cluster.
+//! Each node counts for itself, and each request counts at each node that admits it. With one group, the leader admits
+//! all of them, so its count is that of the cluster. With several groups, each node that leads a group counts, so a
+//! principal can get a multiple of its rate.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};

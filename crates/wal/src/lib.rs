@@ -1,9 +1,8 @@
 //! One append-only log for all raft groups of a shard, and their snapshot files.
 //!
-//! A shard can serve several groups in one loop (one runs today). In each pass of the loop it
-//! buffers what every group must keep, then makes it durable: one write and one sync, however many
-//! groups took part. In this crate a *turn* is what one such pass writes. The log knows only the
-//! shape of what Raft stores: entries with an index and a term, and a hard state.
+//! A shard can serve several groups in one loop. In each pass of the loop it buffers what every group must keep, then
+//! makes it durable: one write and one sync, however many groups took part. In this crate a *turn* is what one such
+//! pass writes. The log knows only the shape of what Raft stores: entries with an index and a term, and a hard state.
 //!
 //! On disk the log is a sequence of segments, `log-<sequence>.seg`. A segment is a sequence of turns. A turn is a
 //! sequence of blocks of 512 bytes, each with a checksum. The joined payload of the blocks is a sequence of records. A
@@ -23,8 +22,8 @@
 //!   covers its entries.
 //! - A snapshot has its name only once it is complete and synced. Every creation, rename and removal is
 //!   followed by a sync of the directory before anything relies on it.
-//! - A sync that failed is never tried again. It poisons the log and all that write to it; every later
-//!   call answers with the same error.
+//! - A sync that failed poisons the log and all that write to it; every later call answers with the same error. It is
+//!   never tried again while the log is open; the next [`Wal::open`] writes the last turn once more.
 //!
 //! # Caveats
 //!

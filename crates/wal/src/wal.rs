@@ -39,7 +39,7 @@ pub struct Stats {
     pub bytes: u64,
 }
 
-/// One append-only log for all Raft groups of a node. (A configuration file cannot ask for more than one yet.)
+/// One append-only log for all Raft groups of a node.
 ///
 /// A turn is any number of [`append`](Wal::append), [`set_hard_state`](Wal::set_hard_state),
 /// [`snapshot_written`](Wal::snapshot_written) and [`install_snapshot`](Wal::install_snapshot), then one
@@ -217,8 +217,8 @@ impl<D: Disk> Wal<D> {
         if started_segment { self.delete_covered() } else { Ok(()) }
     }
 
-    /// Tells the log of a snapshot that [`SnapshotWriter::write`] made durable: removes the older ones
-    /// of the group, and the segments that no group needs any more. The open turn remembers it.
+    /// Tells the log of a snapshot that [`SnapshotWriter::write`] made durable: removes the older ones of the group,
+    /// and the segments that no group needs any more. A record of it (`SnapshotMark`) goes into the open turn.
     pub fn snapshot_written(&mut self, written: DurableSnapshot) -> Result<(), SnapshotError> {
         self.store.poison.check().map_err(WriteError::from)?;
         let DurableSnapshot { group, index, term } = written;
@@ -254,8 +254,9 @@ impl<D: Disk> Wal<D> {
     ) -> Result<(), SnapshotError> {
         let snapshot = snapshot.into();
         self.store.poison.check().map_err(WriteError::from)?;
-        // A turn in flight may hold entries that the snapshot supersedes. Its number is assigned already, so
-        // `void_through` covers it only after it is written.
+        // A turn in flight may hold entries that the snapshot supersedes. Up to turn `void_through`, the log's entries
+        // of this group no longer count. It is taken from `next_turn`, which rises only in `flush`, so a turn in flight
+        // is written first.
         if self.in_flight {
             self.flush()?;
         }
@@ -287,7 +288,8 @@ impl<D: Disk> Wal<D> {
         self.garbage.get_or_insert_default();
     }
 
-    /// What has become garbage since the last time. First remove what earlier calls returned.
+    /// What has become garbage since the last time. The caller must remove what an earlier call returned before what a
+    /// later one did.
     pub fn take_garbage(&mut self) -> Option<Garbage<D>> {
         let names = std::mem::take(self.garbage.as_mut()?);
         (!names.is_empty()).then(|| Garbage { store: self.store.clone(), names })
@@ -299,7 +301,7 @@ impl<D: Disk> Wal<D> {
         self.spare = Some(spare);
     }
 
-    /// Whether more than half of the active segment is used and none is ready to follow it.
+    /// Whether no spare is ready, and the active segment is at least half used, or missing.
     pub fn spare_wanted(&self) -> bool {
         let half_used =
             |active: &ActiveSegment<D::File>| active.blocks_left() <= active.summary.blocks / 2;

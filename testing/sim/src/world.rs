@@ -1,5 +1,5 @@
-//! The whole run in one value: nodes, clients, the network between them, and an agenda of what is to
-//! happen. One thread takes one thing at a time from the agenda; nothing else makes time pass.
+//! The whole run in one value: nodes, clients, the network between them, and an agenda of what is to happen. One thread
+//! takes whatever is due first: a thing of the agenda, or a turn of a node's loop (`wakes`). Only that makes time pass.
 
 mod administrator;
 mod clients;
@@ -62,14 +62,16 @@ pub(crate) struct World {
     group_members: Vec<GroupMembers>,
     /// By group.
     pub(crate) administrators: Vec<Administrator>,
+    /// By group.
     pub(crate) slot_controllers: Vec<SlotController>,
     pub(crate) slot_map: SlotMap,
     pub(crate) backup: Option<Backup>,
     pub(crate) disaster_announced: bool,
     pub(crate) restored: Vec<Remembered>,
-    /// Of the present cluster; those before it are lost.
+    /// The index of the first node of the present cluster. Nodes with a lower index belong to clusters that a disaster
+    /// destroyed.
     pub(crate) first_node: usize,
-    /// No more faults.
+    /// The run is ending: faults are healed, and no new ones begin.
     pub(crate) settling: bool,
     store: FencedStore,
     root: Rng,
@@ -80,7 +82,7 @@ pub(crate) struct World {
     turned: Vec<RealTime>,
     /// What happened to a client while it was paused.
     backlogs: Vec<Vec<Due>>,
-    /// When the last message of the streams between two arrives, by the direction.
+    /// When the last message sent so far on streams from one endpoint to another arrives.
     stream_arrivals: BTreeMap<(Endpoint, Endpoint), RealTime>,
     node_outputs: Vec<node::Output>,
     client_outputs: Vec<client::Output>,
@@ -94,12 +96,13 @@ pub(crate) enum Due {
         to: Endpoint,
         message: Message,
     },
-    /// For this process of the node, and not for one that comes after it.
+    /// An input for one process of the node; dropped if the node has restarted since.
     Tell {
         node: usize,
         process: u64,
         incoming: Incoming,
     },
+    /// The client chooses its next action.
     Think(usize),
     /// The client's session wants to be woken.
     Wake(usize),
@@ -113,17 +116,20 @@ pub(crate) enum Due {
     Restart(usize),
     Fault,
     FaultOver(u64),
+    /// A repeating fault acts again.
     Repeat(u64),
+    /// All nodes are lost; a backup is restored.
     Disaster,
     SaveBackup,
+    /// The restored cluster gets another voter, if it has too few.
     Grow,
     /// This node gets the new build.
     Upgrade(usize),
-    /// The administrator looks whether everything is allowed that should be.
+    /// The administrator restores the policy, unless a fault is meant to have changed it.
     MendAccess(GroupId),
-    /// The controller looks whether the group owns all slots that it should.
+    /// The controller gives slots back, unless a fault is meant to have taken some.
     MendSlots(GroupId),
-    /// The operator asks for a change, for the so-manieth time.
+    /// The operator asks for change number `change`; `attempt` counts the tries.
     Ask {
         change: u64,
         attempt: u64,

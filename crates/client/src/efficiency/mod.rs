@@ -1,8 +1,8 @@
 //! The efficiency tier: locks for where duplicate work is a waste and no damage.
 //!
-//! - [`route`]: which backend is asked, and what is done when it is down.
+//! - [`route`]: which backend serves a request, and what is done when it is down.
 //! - [`requirement`]: where the weaker tier is refused.
-//! - [`counts`]: how often what came of it.
+//! - [`counts`]: counts of how calls ended.
 //!
 //! The backends that are not the cluster itself are in the crate `holdfast-redis-locks`.
 //!

@@ -28,7 +28,7 @@ pub enum MoveStep {
     Seal { id: MoveId, target: GroupNumber, slots: SlotSet },
     /// To the target: keep this part of what was in the slots aside. Parts come in their order, from 0 on.
     Adopt { id: MoveId, part: u32, bytes: Box<[u8]> },
-    /// To the target, which has all parts: the slots are its own. This entry decides the move.
+    /// To the target, which has all parts: the move is decided, and it owns the slots once all parts are in.
     Commit { id: MoveId, epoch: MapEpoch, slots: SlotSet, parts: u32, last_token: u64 },
     /// To the target, which has not committed: it never will, and drops the parts.
     Abort { id: MoveId },

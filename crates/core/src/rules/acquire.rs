@@ -9,10 +9,13 @@
 //! granted that lock, although the request itself holds nothing and has no token yet.
 //!
 //! Locks are not re-entrant by default (`Terms::reentrant`). An actor is a thread of work within a session. If an actor
-//! acquires a lock that it holds already, and the request is not re-entrant:
+//! acquires a lock that it holds already, the request is not re-entrant, and it conflicts with that hold:
 //! - with a wait of zero it gets `Busy`;
-//! - with a wait and the policy `Wait` it waits until its deadline;
-//! - with a wait and any other policy it gets `Deadlock`.
+//! - with a wait and the policy `Wait` it waits, at most until its deadline;
+//! - with a wait and any other policy it gets `Deadlock` (`Died` under `WaitDie` if the hold has an earlier `since`;
+//!   queued if the search for the cycle reached its bound).
+//!
+//! A second shared hold, or another permit, is granted or queued as for any other request.
 //!
 //! The policies `WaitDie` and `WoundWait` are those of Rosenkrantz, Stearns and Lewis (1978). An actor's age is the
 //! `since` of its request, or else the time at which its session was opened; the lower time is the older actor.
@@ -183,8 +186,8 @@ impl LockTable {
         })
     }
 
-    /// Checks the session's limits, refuses locks of an acquire-all that the actor holds already, and fills in the
-    /// number of permits of each member. Members without permits are unchanged.
+    /// Refuses the request if the session has too many holds, if an acquire-all names a lock that the actor holds, or
+    /// if the number of permits is wrong. Fills in the number of permits. Other modes are unchanged.
     fn check_and_complete_members<'a>(
         &self,
         call: &Call,

@@ -1,6 +1,8 @@
 //! `MoveSlots`: slots go from one group to another, with all that is in them.
 //!
-//! A move has these steps. Each is one entry in the log of one group, and harmless if it comes again or too late.
+//! A move is `Seal`, then `Adopt` for each part, then either `Commit` and `Forget`, or `Abort` and `Return`. The abort
+//! can come before all parts are adopted. Each step is one entry in the log of one group. A copy, or one that comes too
+//! late, does no harm.
 //!
 //! | step | group | from that entry on |
 //! |---|---|---|
@@ -14,8 +16,10 @@
 //! # Invariants
 //!
 //! * At each moment at most one group owns a slot: the source until `Seal`, then none, then one of the two.
-//! * What is in a slot is in one place: in the table of the source, in its parts, or in the table of the new owner.
-//! * A grant after the move has a higher token than each before it: the target's counter rises to that of the source.
+//! * What is in a slot is in the table of at most one group. On the way it is only in parts (bytes), of which the
+//!   target has copies.
+//! * A grant after the move has a higher token than each before it: the target's counter rises at least to that of the
+//!   source.
 //! * The target decides alone. `Forget` follows its commit, and `Return` its abort: [`next_step`] sees to that.
 //! * An entry takes out or puts in a bounded part (`Limits::move_steps_max`, `Limits::move_part_bytes`).
 //!
@@ -24,8 +28,8 @@
 //! Holds with their tokens, modes and remaining times; waits in their order, with their requests and remaining times;
 //! lock delays; numbers of permits that operators have set. The holds and waits of a session become those of a *guest*,
 //! a session of the target with an id of its own ([`MoveId::guest`]) and the settings, owner and identity of the first.
-//! The answers that are made from a hold go with it, so a retry in the name of the guest gets the same answer. All other
-//! answers stay: a retry that comes to the source gets them there.
+//! The answers that are made from a hold go with it, so a retry of the request with the guest's session id gets the
+//! same answer. All other answers stay: a retry that comes to the source gets them there.
 //!
 //! Freezes do not move, because an operator makes them in each group. Quotas count the guest where it is.
 //!
@@ -54,18 +58,19 @@ pub enum NextStep {
     ToSource(MoveStep),
     /// A command for the log of the target.
     ToTarget(MoveStep),
-    /// The source is still at work; any entry of its log goes on with it.
+    /// The source is still taking out parts, or putting them back. Each further entry of its log, whatever its command,
+    /// does some of that. A `Tick` is due at once for it.
     Wait,
     /// The source has no move under way.
     Nothing,
 }
 
-/// The next step of the move that the source has under way, from what is known of the two tables. Both may be old: each
-/// step that this asks for was right at the time that the tables show, and does no harm later. So anything that knows
-/// both groups can drive a move, and go on with one that another has begun.
+/// The next step of the move that the source has under way, from what is known of the two tables. Both tables may be
+/// outdated copies: each step that this asks for was right at the time that they show, and does no harm later. So
+/// anything that knows both groups can drive a move, and go on with one that another has begun.
 ///
-/// `epoch` is for the group that is to own the slots, and has to be higher than each epoch of the map before.
-/// `is_to_abort` asks for the end of the move without a commit. It may be too late for that.
+/// `epoch` is for the group that is to own the slots. It has to be higher than the epoch of that group now: the group
+/// refuses any other. `is_to_abort` asks for the end of the move without a commit. It may be too late for that.
 pub fn next_step(
     source: &LockTable,
     target: &LockTable,
@@ -153,8 +158,8 @@ impl LockTable {
         Ok(())
     }
 
-    /// The epoch has to rise with each change of what the group owns. While parts are put in, it is known already which
-    /// epoch comes next.
+    /// The epoch has to rise with each change of what the group owns. While parts are put in, a `Commit` or `Return`
+    /// has fixed the next epoch, so no other change is accepted.
     fn check_next_epoch(&self, epoch: MapEpoch) -> Result<(), Rejection> {
         let in_force = self.ownership().epoch();
         if epoch <= in_force {
@@ -200,7 +205,8 @@ impl LockTable {
         Ok(())
     }
 
-    /// A move that this group may still commit: it is under way here, or it is new.
+    /// Refuses a move that has ended here or was followed by a later one. Also refuses a move that cannot begin,
+    /// because another from the same source is under way, or too many sources are known.
     fn expect_arrival(&self, id: MoveId) -> Result<(), Rejection> {
         if let Some(end) = self.moves().end_of(id) {
             return Err(Rejection::MoveEnded { end });
@@ -241,7 +247,8 @@ impl LockTable {
         if self.ownership().slots().overlaps(&slots) {
             return Err(Rejection::InvalidMove);
         }
-        // They come back, and the source of this move has shown that the other move was committed.
+        // These slots left in this group's own outgoing move, which is not forgotten yet. That they come back shows
+        // that it was committed. Its `Forget` must be applied first.
         let leaves = self.moves().outgoing().is_some_and(|it| it.slots.overlaps(&slots));
         if leaves {
             return Err(Rejection::MoveUnderWay);
@@ -273,7 +280,8 @@ impl LockTable {
             None => {}
         }
         match self.expect_arrival(id) {
-            // A later move from there has begun, so this one has ended without a commit.
+            // A later move from there has begun, so this one has ended, by a commit or not. It cannot be committed any
+            // more.
             Err(Rejection::MoveEnded { .. }) => return Ok(()),
             checked => checked?,
         }
@@ -311,13 +319,13 @@ impl LockTable {
         Ok(())
     }
 
-    /// The step is a copy of one that ended the move.
+    /// Accepts a late copy of a `Return` or `Forget`; refuses one of a move whose epoch this group has not reached.
     fn expect_ended(&self, id: MoveId) -> Result<(), Rejection> {
         let is_past = id.epoch <= self.ownership().epoch();
         if is_past { Ok(()) } else { Err(Rejection::InvalidMove) }
     }
 
-    /// Goes on with what leaves, comes or returns, as far as this entry may.
+    /// Goes on with what leaves, comes or returns, as far as the steps of this entry suffice.
     pub(crate) fn continue_moves(&mut self, events: &mut Vec<Event>) {
         if !self.moves().has_work() {
             return;

@@ -138,7 +138,7 @@ impl Moves {
         }
     }
 
-    /// Whether all that has come is in the table.
+    /// Whether parts that have come are still being put into the table.
     pub fn is_installing(&self) -> bool {
         self.incoming.values().any(|it| matches!(it.arrival, Arrival::Installing { .. }))
     }

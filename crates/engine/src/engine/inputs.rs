@@ -240,7 +240,8 @@ impl<H: Host> Engine<H> {
 
 /// Inputs of operators and of the node itself.
 impl<H: Host> Engine<H> {
-    /// Records how far events are published. There is no answer if some member could not read such an entry.
+    /// Records how far events are published. If some member could not read such an entry, or the disk is full, nothing
+    /// is proposed and the reply is dropped.
     pub fn events_published(&mut self, group: GroupId, command: Command, reply: H::Call) {
         let is_published = |group: &Group<H>| group.replica.table().publication().is_some();
         let is_supported =

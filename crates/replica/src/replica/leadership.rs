@@ -8,6 +8,7 @@ use super::Replica;
 use crate::effect::{Effect, Leadership, Unavailable};
 use crate::id::NodeId;
 
+/// The kind of an entry with commands (`kind::COMMANDS` in `consensus/convert.rs`). Only these have a stamp.
 const ORDINARY_ENTRY: u8 = 0;
 
 /// The leader of one term, and when this node first saw it lead.
@@ -54,7 +55,8 @@ impl Replica {
             before.is_some_and(|before| began - before.began < self.config.leadership_min());
     }
 
-    /// Fails everything that waits for this leader. Only the next leader knows whether a proposal was committed.
+    /// This node was the leader. Proposed calls fail with `LeadershipLost`: they may have been committed. Queued ones
+    /// fail with `NotLeader`.
     fn step_down(&mut self) {
         self.clock.end_epoch();
         self.abandon_membership_changes();
@@ -85,10 +87,12 @@ impl Replica {
         self.refuse_queued_changes();
     }
 
-    /// Continues the logical time of the earlier leaders, and gives the sessions a grace.
+    /// Continues the logical time of the earlier leaders, and queues `BeginTerm` first, which gives the sessions a
+    /// grace when it is applied.
     fn become_leader(&mut self) {
         let heard = self.leader_time.after_entry_of(self.consensus.last_term_of_others());
         let written = self.highest_stamp();
+        // From here on `clock` stamps from this base.
         self.clock.begin_epoch(heard.map_or(written, |heard| heard.max(written)));
         #[cfg(feature = "planted")]
         if crate::planted::Bug::TimeRestartsAtZero.is_active() {

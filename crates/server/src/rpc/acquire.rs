@@ -1,7 +1,7 @@
 //! `Acquire`: answered when the lock is granted, refused, timed out or cancelled.
 //!
-//! If the caller hangs up, the acquire is undone (`hang_up`), unless the request says that the caller comes back with the same
-//! request id.
+//! If the caller hangs up, the acquire is undone (`hang_up`), unless the request has `resume_later`: then the caller
+//! comes back with the same request id.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! A caller that hangs up, or whose deadline passes, drops the future that serves its call. Then what the call did is undone,
-//! unless the caller said that it comes back.
+//! If a caller hangs up or its deadline passes, the future that serves its call is dropped. Then what the call did is
+//! undone, unless the caller said that it comes back.
 
 use holdfast_core::command::Call;
 use holdfast_engine::{CallRef, LiveCall};
@@ -13,7 +13,7 @@ use super::door::Door;
 #[derive(Debug)]
 pub(super) struct HangUpGuard {
     door: Door,
-    /// None: the request cannot wait, or is resumed later.
+    /// None: the request is no acquire, acquire-all or convert; or it is resumed later; or it is answered.
     request: Option<Call>,
     call: LiveCall,
     carried_out_in: Option<(v1::Tier, GroupId)>,

@@ -29,12 +29,13 @@ pub(super) trait Verb: Message + Clone + 'static {
 
     fn decode(self) -> Result<Command, Failure>;
 
-    /// In which of the two the lock is, as it is on the wire.
+    /// The tier of the lock, as its number on the wire.
     fn tier(&self) -> i32 {
         v1::Tier::Correctness.into()
     }
 
-    /// If it is about a session and no lock: the number of the group that it names, or 0 for all groups.
+    /// If the request is about a session and not about a lock: the number of the group that it names, or 0 for all
+    /// groups.
     fn session_group(&self) -> Option<u32> {
         None
     }
@@ -44,7 +45,8 @@ pub(super) trait Verb: Message + Clone + 'static {
         parts.into_iter().next()
     }
 
-    /// With this reason a group says that it has nothing of what the request is about, so the others decide.
+    /// A group that fails with this reason has nothing that the request concerns; the answers of the other groups
+    /// decide.
     const NOTHING_TO_DO: Option<Reason> = None;
 
     /// Whether this answer of one group is the answer of all, whatever became of the others.
@@ -52,7 +54,7 @@ pub(super) trait Verb: Message + Clone + 'static {
         false
     }
 
-    /// Of which span it is part; empty: none.
+    /// The `traceparent` of the span that the request is part of; empty if none.
     fn traceparent(&self) -> &str {
         ""
     }
@@ -62,7 +64,7 @@ pub(super) trait Verb: Message + Clone + 'static {
         false
     }
 
-    /// Past it the caller is told that the outcome is not known.
+    /// How long the call may take. After that the caller is told that the outcome is unknown.
     fn patience(&self) -> Duration {
         CALL_TIMEOUT
     }
@@ -79,7 +81,7 @@ pub(super) async fn serve<V: Verb>(
     serve_part(rpc, caller, request, None).await
 }
 
-/// For the group that a node names which forwards the request.
+/// `part`: the group that the forwarding node named, if the request was forwarded for one group.
 pub(super) async fn serve_part<V: Verb>(
     rpc: &Rpc,
     caller: Caller,

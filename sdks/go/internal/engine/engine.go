@@ -77,8 +77,9 @@ type Options struct {
 	OnQueued func(position uint64)
 }
 
-// Run sends a request, and waits for its outcome. The second value is false if the context ended first. Such a caller
-// leaves nothing behind: what was asked for is cancelled, and what was granted is released.
+// Run sends a request, and waits for its outcome. The second value is false if the context ended first. Then the engine
+// cancels a request for locks, or releases what it was granted, in the background. If no node can be reached, the
+// session's TTL does both.
 func (e *Engine) Run(ctx context.Context, request core.Request, options Options) (core.Outcome, bool) {
 	if ctx.Err() != nil && core.CanWait(request) {
 		return core.Outcome{}, false

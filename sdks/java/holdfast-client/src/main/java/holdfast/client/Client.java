@@ -47,7 +47,7 @@ public final class Client implements AutoCloseable {
     return this;
   }
 
-  /** A lock that is about to be taken. */
+  /** A request for a lock; its {@code acquire()} sends it. */
   public LockRequest lock(String name) {
     return new LockRequest(this, name);
   }
@@ -101,20 +101,23 @@ public final class Client implements AutoCloseable {
 
   /**
    * False once no node has served the session for 3 s. Until a node does, every request except a
-   * release fails at once. With several groups: false if that is so of one of the client's
-   * sessions. Only requests for locks of its group fail at once.
+   * release fails at once. With several groups: false if no node serves one of the client's
+   * sessions. Then only requests for locks of that session's group fail at once.
    */
   public boolean isServed() {
     return sessions.circuit() == Breaker.State.CLOSED;
   }
 
-  /** Ends the session. Throws if no node has confirmed that: then it ends by its TTL. */
+  /**
+   * Ends the session. Throws if no node has confirmed that; the cluster then ends the session after
+   * its TTL.
+   */
   @Override
   public void close() {
     sessions.close();
   }
 
-  /** For what needs no session. */
+  /** The engine of the root group; for calls that need no session. */
   Engine root() {
     return sessions.root();
   }

@@ -23,13 +23,13 @@ public sealed class Guard extends HeldLocks permits Leadership {
     return hold().name();
   }
 
-  /** The fencing token. It reads the clock, and throws once the lock may have ended. */
+  /** The fencing token. Each call reads the clock, and throws once the lock may have ended. */
   public final long token() {
     check();
     return hold().terms().token();
   }
 
-  /** The token in full form, which the protected resource checks; empty for a permit. */
+  /** The fence: the token as text, which the resource checks; empty for a permit. */
   public final String fence() {
     check();
     return hold().terms().fence();
@@ -49,8 +49,10 @@ public sealed class Guard extends HeldLocks permits Leadership {
   }
 
   /**
-   * The age of this request. Pass it to {@link Terms#since} when the same piece of work asks for
-   * its next lock. Empty if this lock was requested without an age.
+   * The start time by which the age of this request is judged, in logical milliseconds. It is the
+   * {@code since} that the request stated, or the time of the answer if that is earlier. Empty if
+   * the request stated none. Pass it to {@link Terms#since} when the same piece of work asks for
+   * its next lock.
    */
   public final OptionalLong since() {
     Long since = hold().since();
@@ -97,7 +99,7 @@ public sealed class Guard extends HeldLocks permits Leadership {
     run(request, checked);
   }
 
-  /** Replaces the metadata of the hold, which people see who look at the lock. */
+  /** Replaces the metadata of the hold, which is shown to people who look at the lock. */
   public final void proclaim(byte[] metadata) {
     check();
     run(Request.about(hold(), Operations.proclaim(Checks.metadata(metadata))), Duration.ZERO);
