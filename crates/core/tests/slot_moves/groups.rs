@@ -182,6 +182,7 @@ impl Groups {
         let moving = moving.or(group.table.moves().outgoing().map(|outgoing| outgoing.id()));
         let now = group.now;
         self.clients.pass(at, now);
+        self.give_up_what_is_closed(&events);
         self.judge.follow(at, now, moving, &command, &events);
         events.iter().for_each(|event| self.tell_clients(at, &command, event));
         if self.is_founded {
@@ -218,12 +219,27 @@ impl Groups {
             Event::SessionEnding { session, reason: EndReason::Closed, .. }
             | Event::SessionEnded { session, reason: EndReason::Closed, .. } => {
                 self.clients.closes(at, *session);
-                // So does what is on its way to it.
-                for held in self.judge.holds().iter().filter(|held| held.session == *session) {
-                    self.clients.gives_up(&held.name, held.request);
-                }
             }
             _ => {}
+        }
+    }
+
+    /// A client that closes a session gives up what that has, and what is on its way to it. The entry may drop the latter
+    /// at once, so this comes before the judge follows the entry.
+    fn give_up_what_is_closed(&mut self, events: &[Event]) {
+        let closed: Vec<SessionId> = events
+            .iter()
+            .filter_map(|event| match event {
+                Event::SessionEnding { session, reason: EndReason::Closed, .. }
+                | Event::SessionEnded { session, reason: EndReason::Closed, .. } => Some(*session),
+                _ => None,
+            })
+            .collect();
+        if closed.is_empty() {
+            return;
+        }
+        for held in self.judge.holds().iter().filter(|held| closed.contains(&held.session)) {
+            self.clients.gives_up(&held.name, held.request);
         }
     }
 
@@ -553,7 +569,9 @@ impl Groups {
             let (Some(at), true) = (hold.group, self.judge.is_guest(hold.session)) else {
                 continue;
             };
-            if hold.is_of_several || hold.is_converted {
+            // The end of a large session goes on with each entry, so an earlier retry may have ended the hold.
+            let is_held = self.judge.held(&hold.name, hold.session, hold.request).is_some();
+            if hold.is_of_several || hold.is_converted || !is_held {
                 continue;
             }
             let call =

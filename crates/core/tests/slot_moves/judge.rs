@@ -88,6 +88,8 @@ pub(crate) struct Judge {
     begun: BTreeMap<RequestId, u64>,
     /// Guests of moves of which not all has come yet.
     arrived: BTreeSet<(usize, SessionId)>,
+    /// When a guest or a hold last arrived in each group.
+    last_arrival: BTreeMap<usize, u64>,
     commands: u64,
 }
 
@@ -167,6 +169,7 @@ impl Judge {
             Event::SessionOpened { session, .. } => {
                 if self.is_guest(*session) {
                     self.arrived.insert((at, *session));
+                    self.last_arrival.insert(at, now);
                 }
                 let left_ms = self.on_their_way.get(session).copied().unwrap_or(TTL_MS);
                 self.sessions.insert((at, *session), Clock { left_ms, since_ms: now });
@@ -218,6 +221,7 @@ impl Judge {
                 assert_eq!((held.actor, held.mode, held.token), (*actor, *mode, *token));
                 held.group = Some(at);
                 held.left = None;
+                self.last_arrival.insert(at, now);
                 if let Some(ttl) = &mut held.ttl {
                     ttl.since_ms = now;
                 }
@@ -252,21 +256,23 @@ impl Judge {
         }
     }
 
-    /// All of a move is there. The times of its guests begin.
+    /// All of a move is there. The times of its guests begin when the last part is in. The group may own the slots later:
+    /// one entry counts the times of some guests.
     fn settle(&mut self, at: usize, now: u64) {
+        let since_ms = self.last_arrival.remove(&at).unwrap_or(now);
         let arrived = std::mem::take(&mut self.arrived);
         let (here, elsewhere) = arrived.into_iter().partition(|(group, _)| *group == at);
         self.arrived = elsewhere;
         let here: BTreeSet<(usize, SessionId)> = here;
         for (_, guest) in here {
             if let Some(clock) = self.sessions.get_mut(&(at, guest)) {
-                clock.since_ms = now;
+                clock.since_ms = clock.since_ms.max(since_ms);
             }
             for held in self.held.values_mut() {
                 if (held.group, held.session) == (Some(at), guest)
                     && let Some(ttl) = &mut held.ttl
                 {
-                    ttl.since_ms = now;
+                    ttl.since_ms = ttl.since_ms.max(since_ms);
                 }
             }
         }
