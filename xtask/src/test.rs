@@ -5,6 +5,8 @@
 //! one to start is seen to in [`run`]; without it the tests in question are skipped, and in CI they fail.
 
 use std::ffi::{OsStr, OsString};
+use std::num::NonZero;
+use std::thread::available_parallelism;
 use std::time::Instant;
 
 use crate::failure::Failure;
@@ -26,6 +28,12 @@ const SERVERS: [Server; 7] = [
 const WITH_NODES: [&str; 4] = ["holdfast", "holdfast-client", "holdfast-fence", "holdfast-server"];
 /// A package whose unit tests need a Redis server.
 const WITH_SERVER: &str = "holdfast-redis-locks";
+
+/// How many tests of one program run at the same time, for each processor core. Tests that start processes wait for most
+/// of their time.
+const TESTS_PER_CORE: usize = 2;
+/// The variable by which a test program is told.
+const THREADS: &str = "RUST_TEST_THREADS";
 
 pub(crate) struct Options {
     /// Without the tests that start nodes, processes or servers.
@@ -91,7 +99,12 @@ fn test(
 ) -> Result<(), Failure> {
     eprintln!("xtask: running {what}");
     let began = Instant::now();
-    process::run(process::cargo(["test", "--locked"]).args(selection).args(cargo_arguments))?;
+    let mut cargo = process::cargo(["test", "--locked"]);
+    if std::env::var_os(THREADS).is_none() {
+        let cores = available_parallelism().map_or(2, NonZero::get);
+        cargo.env(THREADS, (cores * TESTS_PER_CORE).to_string());
+    }
+    process::run(cargo.args(selection).args(cargo_arguments))?;
     eprintln!("xtask: {what} passed in {} s", began.elapsed().as_secs());
     Ok(())
 }
