@@ -209,7 +209,7 @@ fn a_leader_without_a_copy_of_a_group_removes_no_node() {
     assert!(matches!(refused, Ok(Err(ChangeRefusal::UnderWay { .. }))), "{refused:?}");
 
     cluster.cut.clear();
-    votes_become(&mut cluster, &[SECOND], &[1, 2, 3, 4]);
+    cluster.run_until(|cluster| members(cluster, NEW, SECOND).role(NEW) == Some(Role::Voter));
     change(&mut cluster, 3, MembershipChange::Remove { node: NodeId(1) });
     votes_become(&mut cluster, &[FIRST, SECOND, THIRD], &[2, 3, 4]);
 }
