@@ -64,7 +64,8 @@ impl Client {
     }
 
     /// Who holds a lock and who waits for it, in both tiers, as of a moment between the call and its answer: how many,
-    /// and at least the first ten of each (if there are so many). [`Unary::status`](crate::unary::Unary::status) tells
+    /// and at least the first ten of each (if there are so many). In a cluster with several groups, the holders of the
+    /// efficiency tier can be missing. [`Unary::status`](crate::unary::Unary::status) tells
     /// of more.
     pub async fn status(&self, name: &str) -> Result<StatusResponse, CallError> {
         status::status(&self.sessions, name).await
