@@ -1,9 +1,9 @@
-//! How many clusters run at the same time. Most tests wait for most of their time, so two of them finish sooner
-//! side by side; more would measure each other.
+//! How many clusters run at the same time. Most tests wait for most of their time, so three of them finish sooner side by
+//! side; more would measure each other.
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-const SLOT_COUNT: u32 = 2;
+const SLOT_COUNT: u32 = 3;
 
 static SLOTS: Semaphore = Semaphore::const_new(SLOT_COUNT as usize);
 
