@@ -60,17 +60,15 @@ final class FakeNode extends LockServiceGrpc.LockServiceImplBase implements Auto
 
   /** The next stream, after its hello was answered. */
   Stream welcome(OpenSessionResponse welcome) throws InterruptedException {
+    Stream stream = nextStream();
+    stream.welcome(welcome);
+    return stream;
+  }
+
+  /** The next stream. Its hello is not answered yet. */
+  Stream nextStream() throws InterruptedException {
     Stream stream = streams.poll(PATIENCE_SECONDS, TimeUnit.SECONDS);
     assertNotNull(stream, "no stream in time");
-    stream.hello = stream.nextFrame().getOperations(0);
-    stream.answer(
-        stream.hello.getKindCase() == KindCase.OPEN
-            ? Answer.newBuilder()
-                .setRequestId(stream.hello.getOpen().getRequestId())
-                .setOpen(welcome)
-            : Answer.newBuilder()
-                .setRequestId(stream.hello.getResume().getRequestId())
-                .setResume(welcome));
     return stream;
   }
 
@@ -96,6 +94,17 @@ final class FakeNode extends LockServiceGrpc.LockServiceImplBase implements Auto
 
     Operation hello() {
       return hello;
+    }
+
+    /** Answers the hello. */
+    void welcome(OpenSessionResponse welcome) throws InterruptedException {
+      hello = nextFrame().getOperations(0);
+      answer(
+          hello.getKindCase() == KindCase.OPEN
+              ? Answer.newBuilder().setRequestId(hello.getOpen().getRequestId()).setOpen(welcome)
+              : Answer.newBuilder()
+                  .setRequestId(hello.getResume().getRequestId())
+                  .setResume(welcome));
     }
 
     @Override

@@ -258,10 +258,13 @@ class SessionsTest {
     FakeNode.Stream root = connect(3_000);
     CompletableFuture<Guard> acquiring = client.lock("wallet").waitFor(LONG).acquireAsync();
     root.refuse(root.nextAcquire("wallet").getRequestId(), 2);
-    acquiring.cancel(false);
-    // With this map, the request would go to group 2.
-    rootNode.welcome(welcome(2, 2_000));
+    // The client has read the refusal, and asks for a newer map.
+    FakeNode.Stream fresh = rootNode.nextStream();
     CompletableFuture<Guard> other = acquire("{wallet}/other");
+    root.refuse(root.nextAcquire("{wallet}/other").getRequestId(), 2);
+    acquiring.cancel(false);
+    // With this map, both requests would go to group 2.
+    fresh.welcome(welcome(2, 2_000));
     FakeNode.Stream second = secondNode.welcome(welcome(2, 2_000));
     second.grant(second.nextAcquire("{wallet}/other"), 8);
     assertEquals(8, got(other).token());
