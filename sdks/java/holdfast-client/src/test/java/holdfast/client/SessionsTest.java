@@ -260,11 +260,12 @@ class SessionsTest {
     root.refuse(root.nextAcquire("wallet").getRequestId(), 2);
     // The client has read the refusal, and asks for a newer map.
     FakeNode.Stream fresh = rootNode.nextStream();
-    CompletableFuture<Guard> other = acquire("{wallet}/other");
-    root.refuse(root.nextAcquire("{wallet}/other").getRequestId(), 2);
+    CompletableFuture<Guard> other =
+        client.lock("{wallet}/other").waitFor(LONG).acquireAsync();
     acquiring.cancel(false);
     // With this map, both requests would go to group 2.
     fresh.welcome(welcome(2, 2_000));
+    fresh.refuse(fresh.nextAcquire("{wallet}/other").getRequestId(), 2);
     FakeNode.Stream second = secondNode.welcome(welcome(2, 2_000));
     second.grant(second.nextAcquire("{wallet}/other"), 8);
     assertEquals(8, got(other).token());
