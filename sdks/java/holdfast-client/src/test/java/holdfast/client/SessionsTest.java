@@ -260,8 +260,7 @@ class SessionsTest {
     root.refuse(root.nextAcquire("wallet").getRequestId(), 2);
     // The client has read the refusal, and asks for a newer map.
     FakeNode.Stream fresh = rootNode.nextStream();
-    CompletableFuture<Guard> other =
-        client.lock("{wallet}/other").waitFor(LONG).acquireAsync();
+    CompletableFuture<Guard> other = client.lock("{wallet}/other").waitFor(LONG).acquireAsync();
     acquiring.cancel(false);
     // With this map, both requests would go to group 2.
     fresh.welcome(welcome(2, 2_000));
