@@ -66,8 +66,8 @@ async fn why_not(error: CallError, claimed: ClaimedHold<'_>) -> Problem {
         None if tier == TierArg::Correctness => Problem::new(
             Code::LockLost,
             format!(
-                "this session does not hold {name} under token {token}: its lease ended, or an operator took it away; \
-                 `holdfast history {}` shows which",
+                "this session does not hold {name} under token {token}: the token is of another hold, its lease ended, \
+                 or an operator took it away; `holdfast history {}` shows which",
                 quoted(name)
             ),
         ),
