@@ -163,7 +163,10 @@ async fn the_page_of_groups_shows_the_leaders_and_that_others_lead_after_a_kill(
             .map(|(of, leader)| json!([of.to_string(), format!("node {leader}")]))
             .collect()
     };
-    assert_eq!(rows(), expected(&leaders));
+    eventually("the page shows the leaders", PATIENCE, || async {
+        (rows() == expected(&leaders)).then_some(())
+    })
+    .await;
 
     // A bar grows with the load of its group.
     assert_eq!(run(&browser, WIDEST_BAR), json!(0));
